@@ -1,0 +1,1 @@
+"""The kernel catalogue as data: which operands and attributes each kernel takes."""

@@ -1,0 +1,121 @@
+"""The kernel catalogue of `docs/kernels.md` as data.
+
+Holds names and orders only; what a kernel computes is in the native library and, in numpy, in
+`helios.runtime.reference`. Ignition records launches against it, the runtime checks manifests
+against it. Append-only: a core written once must run for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+Q8_BLOCK: Final = 32
+TILE_OUTPUTS: Final = 16
+EOS_CAPACITY: Final = 16
+REQUEST_STATE_NBYTES: Final = 128
+COMPLETION_LANE_COLUMNS: Final = 12
+
+
+class ActivationFormat(IntEnum):
+    """How a row of activations is kept between kernels (`format` attributes)."""
+
+    F32 = 0
+    BF16 = 1
+    Q8 = 2
+
+    def row_nbytes(self, width: int) -> int:
+        """Bytes of a row of `width` elements; `width` is a multiple of 32 for Q8."""
+        if self is ActivationFormat.F32:
+            return 4 * width
+        if self is ActivationFormat.BF16:
+            return 2 * width
+        return width + 8 * (width // Q8_BLOCK)
+
+
+@dataclass(frozen=True)
+class OperandSpec:
+    """One operand: its name and how the kernel touches it ("r", "w", "rw")."""
+
+    name: str
+    access: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """A kernel's operands and attributes, in launch order."""
+
+    name: str
+    operands: tuple[OperandSpec, ...]
+    integers: tuple[str, ...]
+    floats: tuple[str, ...] = ()
+
+
+def _kernel(name: str, operands: str, integers: str, floats: str = "") -> KernelSpec:
+    """Parses `"x:r bias:r? out:rw"` into operands; attributes are space-separated names."""
+    parsed = []
+    for item in operands.split():
+        operand, _, access = item.partition(":")
+        parsed.append(OperandSpec(operand, access.rstrip("?"), access.endswith("?")))
+    return KernelSpec(name, tuple(parsed), tuple(integers.split()), tuple(floats.split()))
+
+
+CATALOGUE: Final[tuple[KernelSpec, ...]] = (
+    _kernel("scatter_i32", "rows:r index:r value:r target:w", "capacity"),
+    _kernel(
+        "initialize_requests",
+        "rows:r slot:r generation:r consumed:r emitted:r output_limit:r seed:r temperature:r"
+        " top_k:r top_p:r min_p:r eos_ids:r state:w",
+        "capacity",
+    ),
+    _kernel(
+        "load_pending", "rows:r slot:r generation:r state:r tokens:w positions:w", "capacity"
+    ),
+    _kernel(
+        "embed", "rows:r tokens:r table:r out:w", "capacity vocab width packing", "scale"
+    ),
+    _kernel("rms_norm", "rows:r x:r weight:r out:w", "capacity width format", "epsilon"),
+    _kernel(
+        "linear",
+        "rows:r x:r weight:r bias:r? out:rw",
+        "capacity width outputs packing format accumulate",
+    ),
+    _kernel(
+        "linear_silu_mul",
+        "rows:r x:r weight:r out:w",
+        "capacity width outputs packing format out_format",
+    ),
+    _kernel(
+        "rope_and_cache",
+        "rows:r qkv:rw positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
+        " k_plane:w v_plane:w",
+        "capacity q_heads kv_heads head_dim page_tokens table_pages",
+        "epsilon attention_factor",
+    ),
+    _kernel(
+        "attention",
+        "rows:r qkv:r positions:r slot:r page_table:r k_plane:r v_plane:r out:w",
+        "capacity q_heads kv_heads head_dim page_tokens table_pages window format",
+        "scale",
+    ),
+    _kernel(
+        "select_last",
+        "rows:r query_length:r sample:r x:r selected_rows:w selected_lane:w out:w",
+        "capacity packed_capacity width",
+    ),
+    _kernel(
+        "sample",
+        "rows:r lane:r? slot:r query_length:r? state:r logits:r tokens:w logprobs:w",
+        "capacity vocab stride",
+    ),
+    _kernel(
+        "commit",
+        "rows:r slot:r generation:r query_length:r? sampled:r? tokens:r logprobs:r state:rw"
+        " lanes:w out_tokens:w out_logprobs:w",
+        "capacity",
+    ),
+)
+
+BY_NAME: Final[dict[str, KernelSpec]] = {spec.name: spec for spec in CATALOGUE}

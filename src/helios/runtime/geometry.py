@@ -1,0 +1,61 @@
+"""The geometry that a loaded model exposes to the scheduler: capacities and programs.
+
+Data only; `ModelRuntime.load` fills it in after the graphs are selected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Operation(IntEnum):
+    """What a program does. Numbers are the schema's."""
+
+    INITIALIZE = 1
+    RESTORE = 2
+    SNAPSHOT = 3
+    PREFILL = 4
+    SCORED_PREFILL = 5
+    RESUME = 6
+    DECODE = 7
+    SPECULATIVE = 8
+    MIXED = 9
+    VISION = 10
+    TUNE = 11
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInfo:
+    """A selected program: its index is what `Round.program` holds."""
+
+    index: int
+    name: str
+    operation: Operation
+    batch_capacity: int
+    draft_tokens: int
+    token_capacity: int
+    packed_token_capacity: int
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Capacities after load-time selection. `pages_per_request` bounds a page list."""
+
+    target: str
+    kernel_path: str
+    request_slots: int
+    cache_pages: int
+    page_tokens: int
+    pages_per_request: int
+    max_context_tokens: int
+    vocabulary_tokens: int
+    input_tokens: int
+    frames: int
+    programs: tuple[ProgramInfo, ...]
+
+    def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
+        """The selected programs of an operation, smallest capacity first."""
+        found = [program for program in self.programs if program.operation is operation]
+        return tuple(sorted(found, key=lambda p: (p.packed_token_capacity, p.batch_capacity)))

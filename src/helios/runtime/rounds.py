@@ -1,0 +1,101 @@
+"""What passes between scheduler and runtime: a round to submit and what came back of it.
+
+Data only. The scheduler makes rounds, `helios.runtime.packing` writes them into staging, the
+device runs them, `helios.runtime.completions` reads the answer back into these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class DeviceFinish(IntEnum):
+    """Why a lane ended on the device (the completion record's finish column)."""
+
+    RUNNING = 0
+    EOS = 1
+    LIMIT = 2
+
+
+class LaneError(IntEnum):
+    """A lane's error column: the lane changed no state."""
+
+    NONE = 0
+    STALE_GENERATION = 1
+    ALREADY_FINISHED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParameters:
+    """How a request samples. `seed` is 64 bits; `temperature` 0 means greedy; `top_k` 0 means off."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAdmission:
+    """What an INITIALIZE round puts into a slot's state row. `emitted` counts output tokens
+    that a readmitted request already has."""
+
+    sampling: SamplingParameters
+    output_limit: int
+    emitted: int
+    eos_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWork:
+    """One lane of a round.
+
+    `start` is the position of the first token consumed; `tokens` the prompt tokens of this chunk
+    (empty in DECODE and INITIALIZE, where the device or nobody supplies them); `pages` the slot's
+    whole page list so far, which the packer compares with what it has uploaded.
+    """
+
+    slot: int
+    generation: int
+    start: int
+    tokens: Sequence[int]
+    sample: bool
+    pages: Sequence[int]
+    admission: LaneAdmission | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One submission: a program (index into the runtime's program table) and its lanes."""
+
+    program: int
+    lanes: tuple[LaneWork, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCompletion:
+    """What a lane's row of the completion record says. `consumed` is the endpoint after the
+    round; `tokens` and `logprobs` hold the tokens emitted in it."""
+
+    slot: int
+    generation: int
+    consumed: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: DeviceFinish
+    error: LaneError
+    draft_cursor: int
+    model_reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A round's answer. `lanes` is empty for operations without a completion record.
+    `completed_ns` is on time.monotonic_ns's clock."""
+
+    sequence: int
+    lanes: tuple[LaneCompletion, ...]
+    completed_ns: int

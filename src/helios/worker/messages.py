@@ -1,0 +1,124 @@
+"""What the HTTP processes and the model worker say to each other.
+
+Wire types only (msgspec structs, sent as msgpack batches: one list of messages a round and
+direction). The in-process engine passes the same objects without encoding them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+
+class Finish(IntEnum):
+    """Why a request ended."""
+
+    EOS = 1
+    LIMIT = 2
+    STOP = 3
+    CANCELLED = 4
+    FAILED = 5
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
+    """A request's sampling parameters, all defaults resolved."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+
+
+# ---------------------------------------------------------------- client to worker
+
+
+class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
+    """A prepared request. `request_id` is unique for the client's connection."""
+
+    request_id: int
+    prompt_tokens: list[int]
+    output_limit: int
+    sampling: Sampling
+    eos_ids: list[int]
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=2, array_like=True):
+    """The client no longer wants a request. Unknown ids are ignored."""
+
+    request_id: int
+
+
+class ReadStatistics(msgspec.Struct, frozen=True, tag=3, array_like=True):
+    """Asks for one `Statistics` message."""
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
+    """Finish what is in flight on the device, then end."""
+
+
+# ---------------------------------------------------------------- worker to client
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
+    """Start-up is over: the model can serve. `startup_ms` gives each phase's duration."""
+
+    kernel_path: str
+    request_slots: int
+    cache_pages: int
+    page_tokens: int
+    max_context_tokens: int
+    startup_ms: dict[str, float]
+
+
+class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
+    """The worker can't serve (any more); `error` is the error class's name."""
+
+    error: str
+    message: str
+
+
+class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
+    """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`."""
+
+    request_id: int
+    tokens: list[int]
+    logprobs: list[float]
+    finish: int
+
+
+class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):
+    """The scheduler didn't admit a request; nothing of it ran."""
+
+    request_id: int
+    message: str
+
+
+class FailedEvent(msgspec.Struct, frozen=True, tag=20, array_like=True):
+    """A request ended because execution failed."""
+
+    request_id: int
+    message: str
+
+
+class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
+    """Counters since start and gauges now, by metric name without prefix. `launches` and
+    `rounds` are by operation name; `finished` by finish reason."""
+
+    counters: dict[str, int]
+    gauges: dict[str, float]
+    launches: dict[str, int]
+    rounds: dict[str, int]
+    finished: dict[str, int]
+
+
+ToWorker = Submit | Cancel | ReadStatistics | Shutdown
+FromWorker = (
+    WorkerReady
+    | WorkerFailed
+    | TokensEvent
+    | RejectedEvent
+    | FailedEvent
+    | Statistics
+)
