@@ -24,14 +24,16 @@ class ActivationFormat(IntEnum):
     F32 = 0
     BF16 = 1
     Q8 = 2
+    Q16 = 3
 
     def row_nbytes(self, width: int) -> int:
-        """Bytes of a row of `width` elements; `width` is a multiple of 32 for Q8."""
+        """Bytes of a row of `width` elements; `width` is a multiple of 32 for Q8 and Q16."""
         if self is ActivationFormat.F32:
             return 4 * width
         if self is ActivationFormat.BF16:
             return 2 * width
-        return width + 8 * (width // Q8_BLOCK)
+        planes = 1 if self is ActivationFormat.Q8 else 2
+        return planes * width + 8 * (width // Q8_BLOCK)
 
 
 @dataclass(frozen=True)

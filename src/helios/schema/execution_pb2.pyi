@@ -33,6 +33,7 @@ class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DTYPE_BF16: _ClassVar[DType]
     DTYPE_F32: _ClassVar[DType]
     DTYPE_ACT_Q8: _ClassVar[DType]
+    DTYPE_ACT_Q16: _ClassVar[DType]
 
 class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -73,6 +74,7 @@ DTYPE_F16: DType
 DTYPE_BF16: DType
 DTYPE_F32: DType
 DTYPE_ACT_Q8: DType
+DTYPE_ACT_Q16: DType
 PACKING_UNSPECIFIED: Packing
 PACKING_PLAIN: Packing
 PACKING_TILE16_F32: Packing
