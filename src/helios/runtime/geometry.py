@@ -6,23 +6,10 @@ Data only; `ModelRuntime.load` fills it in after the graphs are selected.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
+from helios.contract.enums import Operation
 
-class Operation(IntEnum):
-    """What a program does. Numbers are the schema's."""
-
-    INITIALIZE = 1
-    RESTORE = 2
-    SNAPSHOT = 3
-    PREFILL = 4
-    SCORED_PREFILL = 5
-    RESUME = 6
-    DECODE = 7
-    SPECULATIVE = 8
-    MIXED = 9
-    VISION = 10
-    TUNE = 11
+__all__ = ["Geometry", "Operation", "ProgramInfo"]
 
 
 @dataclass(frozen=True, slots=True)

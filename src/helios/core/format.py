@@ -1,0 +1,67 @@
+"""Constants and names of the core format, shared by the reader here and by Ignition's writer.
+
+No file is touched here. What the parts mean: docs/core-format.md; their messages:
+schema/core.proto.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+FORMAT_VERSION: Final = 2
+
+ENVELOPE_FILE: Final = "core.pb"
+LOCATIONS_FILE: Final = "locations.pb"
+RESOURCE_FOLDER: Final = "resources"
+
+# Ed25519 signs this prefix followed by the serialized body, so that a signature made for
+# anything else never validates a core.
+SIGNATURE_DOMAIN: Final = b"helios.core.payload\x00"
+PUBLIC_KEY_NBYTES: Final = 32
+SIGNATURE_NBYTES: Final = 64
+SHA256_NBYTES: Final = 32
+
+CHUNK_NBYTES: Final = 4 << 20
+WEIGHT_ALIGNMENT: Final = 4096
+ZSTD_LEVEL: Final = 3
+WINDOW_LIMIT_NBYTES: Final = 8 << 20
+
+# Upper bounds that hold before anything is read or allocated.
+ENVELOPE_LIMIT_NBYTES: Final = 64 << 20
+LOCATIONS_LIMIT_NBYTES: Final = 16 << 20
+DECODED_LIMIT_NBYTES: Final = 1 << 30
+
+
+def chunk_count(nbytes: int) -> int:
+    """Number of commitments that `nbytes` bytes need: one a started chunk."""
+    return -(-nbytes // CHUNK_NBYTES)
+
+
+def chunk_digests(content: bytes | memoryview) -> list[bytes]:
+    """SHA-256 of each chunk of `content`, in order."""
+    view = memoryview(content)
+    return [
+        hashlib.sha256(view[start : start + CHUNK_NBYTES]).digest()
+        for start in range(0, len(view), CHUNK_NBYTES)
+    ]
+
+
+def frame_content_name(stored_sha256: bytes) -> str:
+    """File name of an executable resource: the hex digest of its compressed bytes."""
+    return stored_sha256.hex()
+
+
+def weight_content_name(digests: Iterable[bytes]) -> str:
+    """File name of a weight resource: hex SHA-256 over its concatenated chunk digests.
+
+    Both kinds of names follow from signed data alone, so a core whose location set is lost or
+    damaged can still be opened from its resource folder.
+    """
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def resource_uri(content_name: str) -> str:
+    """Location of a resource file beside the envelope, relative to the core's folder."""
+    return f"file:{RESOURCE_FOLDER}/{content_name}"

@@ -1,0 +1,114 @@
+"""What the runtime asks of a device, and the memory plan it hands over.
+
+A device backs a plan with memory, takes launch lists whose operands are indices into the plan's
+buffers, and runs them one submission after the other. It knows nothing of requests, rounds or
+contracts. Implementations: `devices.cpu` (native replayer), `reference.device` (numpy).
+`ModelRuntime` is the only caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.runtime.manifest import Buffer, BufferClass, LeadingCount, Program
+
+FRAMES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """How a device uses the machine. `threads` None takes every core that the process may use;
+    `instruction_set` None the widest that the machine runs."""
+
+    threads: int | None = None
+    instruction_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBuffer:
+    """A buffer with its counts resolved: `shape` includes the leading count, `nbytes` is of the
+    whole (of one frame's copy for INPUT and COMPLETION)."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Every buffer of a manifest with its size, in the manifest's order.
+
+    `counts` holds the chosen leading counts. WORKSPACE buffers lie at their offsets in one arena
+    of `workspace_nbytes`; their lifetimes may overlap only in the way that the launches allow.
+    """
+
+    buffers: tuple[PlannedBuffer, ...]
+    counts: Mapping[LeadingCount, int]
+    workspace_nbytes: int
+
+    def nbytes_by_class(self) -> dict[BufferClass, int]:
+        """Bytes that each class takes: both frames' copies, the arena for WORKSPACE."""
+        totals: dict[BufferClass, int] = {}
+        for planned in self.buffers:
+            kind = planned.buffer.buffer_class
+            copies = FRAMES if kind.framed else 1
+            totals[kind] = totals.get(kind, 0) + copies * planned.nbytes
+        if BufferClass.WORKSPACE in totals:
+            totals[BufferClass.WORKSPACE] = self.workspace_nbytes
+        return totals
+
+
+class Device(Protocol):
+    """Memory and execution of one target.
+
+    Order of calls: `allocate`, `load`, then any number of `submit`s, then `close`. Buffers are
+    indices into the plan; frames are 0 and 1 and matter for INPUT and COMPLETION buffers only.
+    """
+
+    @property
+    def name(self) -> str:
+        """The target whose manifests it runs: "cpu", "reference"."""
+
+    @property
+    def kernel_path(self) -> str:
+        """Target and instruction set, as docs/vocabulary.md spells it: "cpu/avx2"."""
+
+    def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
+        """Backs every buffer, zeroed. `weights` holds the content of each weight resource, which
+        stays valid and unchanged until `close` and may be used in place. Called once."""
+
+    def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
+        """The host's view (bytes, writable, flat) of a frame's INPUT or COMPLETION buffer."""
+
+    def load(self, programs: Sequence[Program]) -> None:
+        """Takes the programs that `submit` will name by their index here. Raises ContractError
+        naming the program, launch and operand that the device can't run. Called once."""
+
+    def submit(self, program: int, frame: int, sequence: int) -> None:
+        """Queues a program on a frame and returns at once. Sequences ascend by one from 1."""
+
+    def completed(self) -> int:
+        """The last sequence that has run; 0 before the first. Raises ExecutionError if one
+        failed."""
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Waits until `sequence` has run; False on time-out. Raises ExecutionError as above."""
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """(start_ns, end_ns) on time.monotonic_ns's clock of one of the last 256 sequences."""
+
+    def launches(self) -> int:
+        """Launches executed so far."""
+
+    def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
+        """A copy of a buffer's values in its resolved shape, for tests and the oracle: floating,
+        ACT_Q8 and ACT_Q16 buffers as float32 whatever their storage, integer buffers as they are.
+        Only while no submission is in flight. Raises ExecutionError for a packed weight."""
+
+    def close(self) -> None:
+        """Finishes what is queued and frees the memory. Idempotent."""

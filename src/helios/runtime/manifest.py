@@ -1,0 +1,200 @@
+"""The execution manifest as frozen dataclasses: buffers, programs, transport, completions.
+
+Data only. `manifest_decoder` makes it from the message, `manifest_checks` holds it against the
+contract, `memory_plan` gives its buffers their sizes, devices run its programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+from helios.contract.enums import AccessMode, Operation
+from helios.kernels.catalogue import ActivationFormat, KernelSpec
+
+
+class BufferClass(IntEnum):
+    """What a buffer is for, and with that who backs it. Numbers are the schema's."""
+
+    WEIGHT = 1
+    CACHE = 2
+    STATE = 3
+    INPUT = 4
+    COMPLETION = 5
+    WORKSPACE = 6
+    TUNED = 7
+    HOST_TABLE = 8
+
+    @property
+    def framed(self) -> bool:
+        """Whether each execution frame has its own copy."""
+        return self in (BufferClass.INPUT, BufferClass.COMPLETION)
+
+
+class DType(IntEnum):
+    """Element type of a buffer. Numbers are the schema's."""
+
+    U8 = 1
+    I8 = 2
+    I32 = 3
+    U32 = 4
+    I64 = 5
+    U64 = 6
+    F16 = 7
+    BF16 = 8
+    F32 = 9
+    ACT_Q8 = 10
+    ACT_Q16 = 11
+
+    def row_nbytes(self, width: int) -> int:
+        """Bytes of a row of `width` elements; for ACT_Q8 and ACT_Q16 it is a multiple of 32."""
+        if self is DType.ACT_Q8:
+            return ActivationFormat.Q8.row_nbytes(width)
+        if self is DType.ACT_Q16:
+            return ActivationFormat.Q16.row_nbytes(width)
+        return _ELEMENT_NBYTES[self] * width
+
+
+_ELEMENT_NBYTES = {
+    DType.U8: 1,
+    DType.I8: 1,
+    DType.I32: 4,
+    DType.U32: 4,
+    DType.I64: 8,
+    DType.U64: 8,
+    DType.F16: 2,
+    DType.BF16: 2,
+    DType.F32: 4,
+}
+
+
+class Packing(IntEnum):
+    """Byte layout of a weight matrix; docs/kernels.md. Numbers are the schema's."""
+
+    PLAIN = 1
+    TILE16_F32 = 2
+    TILE16_F16 = 3
+    TILE16_BF16 = 4
+    TILE16_Q8_0 = 5
+    TILE16_Q4_0 = 6
+    TILE16_Q4_1 = 7
+    TILE16_Q6_K = 8
+
+
+class LeadingCount(IntEnum):
+    """Which count the runtime puts before a buffer's shape. Numbers are the schema's."""
+
+    FIXED = 1
+    REQUEST_SLOTS = 2
+    CACHE_PAGES = 3
+    SNAPSHOT_ROWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One named buffer. `nbytes` is of the whole with a FIXED leading count, else of one row.
+    `offset` is in the resource (WEIGHT) or in the arena (WORKSPACE)."""
+
+    name: str
+    buffer_class: BufferClass
+    dtype: DType
+    packing: Packing
+    leading: LeadingCount
+    shape: tuple[int, ...]
+    nbytes: int
+    offset: int
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A launch's use of a buffer: index into `Manifest.buffers`, first byte, access."""
+
+    buffer: int
+    byte_offset: int
+    access: AccessMode
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel call. `operands` has an entry for each of the kernel's, None where an optional
+    one is absent; attributes are in the catalogue's order."""
+
+    kernel: KernelSpec
+    operands: tuple[Operand | None, ...]
+    integers: tuple[int, ...]
+    floats: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A captured program. `inputs` are transport destinations, `completion` a record's name or
+    empty; `accesses` name state views; `tuned` pairs (buffer, producing program)."""
+
+    name: str
+    operation: Operation
+    batch_capacity: int
+    draft_tokens: int
+    token_capacity: int
+    packed_token_capacity: int
+    launches: tuple[Launch, ...]
+    inputs: tuple[str, ...]
+    completion: str
+    accesses: tuple[tuple[str, AccessMode], ...]
+    tuned: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDestination:
+    """A destination that is an INPUT buffer (index into `Manifest.buffers`)."""
+
+    name: str
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaDestination:
+    """A persistent buffer of 32-bit elements that (index, value) pairs are scattered into. All
+    fields but the name are indices into `Manifest.buffers`."""
+
+    name: str
+    target: int
+    count: int
+    index: int
+    value: int
+
+
+Destination = StagedDestination | DeltaDestination
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRecord:
+    """The COMPLETION buffers (indices) that a program leaves for the host;
+    `proposal_confidence` is None where no program reports it."""
+
+    name: str
+    lanes: int
+    tokens: int
+    logprobs: int
+    proposal_confidence: int | None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The execution manifest of one target."""
+
+    abi: str
+    target: str
+    buffers: tuple[Buffer, ...]
+    programs: tuple[Program, ...]
+    tuning: tuple[Program, ...]
+    destinations: Mapping[str, Destination]
+    completions: Mapping[str, CompletionRecord]
+    workspace_nbytes: int
+
+    @cached_property
+    def buffer_index(self) -> Mapping[str, int]:
+        """Index of each buffer by name."""
+        return {buffer.name: index for index, buffer in enumerate(self.buffers)}
