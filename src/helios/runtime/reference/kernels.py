@@ -1,0 +1,29 @@
+"""The table of reference kernels by catalogue name, which the reference device calls through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from helios.runtime.reference import attention, normalisation, projection, sampling, state
+
+KERNELS: Final[dict[str, Callable[..., None]]] = {
+    "scatter_i32": state.scatter_i32,
+    "initialize_requests": state.initialize_requests,
+    "load_pending": state.load_pending,
+    "embed": projection.embed,
+    "rms_norm": normalisation.rms_norm,
+    "linear": projection.linear,
+    "linear_silu_mul": projection.linear_silu_mul,
+    "rope_and_cache": attention.rope_and_cache,
+    "attention": attention.attention,
+    "select_last": sampling.select_last,
+    "sample": sampling.sample,
+    "commit": state.commit,
+}
+# The operand that a kernel reads as a matrix of its `packing` attribute.
+MATRIX_OPERANDS: Final[dict[str, str]] = {
+    "embed": "table",
+    "linear": "weight",
+    "linear_silu_mul": "weight",
+}

@@ -1,0 +1,23 @@
+"""Reference RMS normalisation: the kernel, and the per-head form that attention uses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from helios.runtime.reference.arrays import F32, I32, live_rows, rows_of
+
+
+def normalised(x: F32, weight: F32, epsilon: float) -> F32:
+    """`x / sqrt(mean(x²) + epsilon) · weight` over the last axis."""
+    mean_square = np.mean(np.square(x), axis=-1, keepdims=True)
+    result: F32 = x / np.sqrt(mean_square + np.float32(epsilon)) * weight
+    return result
+
+
+def rms_norm(
+    rows: I32, x: F32, weight: F32, out: F32,
+    *, capacity: int, width: int, format: int, epsilon: float,
+) -> None:  # fmt: skip
+    """Each live row of `x`, normalised and scaled by `weight`."""
+    live = live_rows(rows, capacity)
+    rows_of(out, live, width)[:] = normalised(rows_of(x, live, width), weight[:width], epsilon)

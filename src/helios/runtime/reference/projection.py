@@ -1,0 +1,49 @@
+"""Reference kernels that multiply by a packed matrix or look rows up in one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from helios.kernels.catalogue import TILE_OUTPUTS
+from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
+from helios.runtime.reference.unpack import PackedMatrix
+
+
+def embed(
+    rows: I32, tokens: I32, table: PackedMatrix, out: F32,
+    *, capacity: int, vocab: int, width: int, packing: int, scale: float,
+) -> None:  # fmt: skip
+    """`out[r] = scale · table[tokens[r]]`."""
+    live = live_rows(rows, capacity)
+    found = gather(table.matrix(packing, vocab, width), tokens[:live])
+    rows_of(out, live, width)[:] = found * np.float32(scale)
+
+
+def linear(
+    rows: I32, x: F32, weight: PackedMatrix, bias: F32 | None, out: F32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, accumulate: int,
+) -> None:  # fmt: skip
+    """`out = x Wᵀ + bias`, or `out += x Wᵀ + bias` where `accumulate` is 1."""
+    live = live_rows(rows, capacity)
+    product = rows_of(x, live, width) @ weight.matrix(packing, outputs, width).T
+    if bias is not None:
+        product += bias[:outputs]
+    target = rows_of(out, live, outputs)
+    if accumulate:
+        target += product
+    else:
+        target[:] = product
+
+
+def linear_silu_mul(
+    rows: I32, x: F32, weight: PackedMatrix, out: F32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
+) -> None:  # fmt: skip
+    """`silu(gate) · up`; the matrix holds alternating tiles of gate and up rows."""
+    live = live_rows(rows, capacity)
+    both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
+    tiles = both.reshape(live, outputs // TILE_OUTPUTS, 2, TILE_OUTPUTS)
+    gate, up = tiles[:, :, 0], tiles[:, :, 1]
+    # exp(−gate) overflows to infinity for very negative gates, where silu is rightly −0.
+    with np.errstate(over="ignore"):
+        rows_of(out, live, outputs)[:] = (gate / (1 + np.exp(-gate)) * up).reshape(live, outputs)

@@ -1,0 +1,93 @@
+"""Reference kernels at the end of a program: which rows sample, and the sampling itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from helios.runtime.reference.arrays import F32, F64, I32, U8, Bools, gather, live_rows, rows_of
+from helios.runtime.reference.philox import uniform
+from helios.runtime.reference.state import state_rows
+
+
+def select_last(
+    rows: I32, query_length: I32, sample: I32, x: F32, selected_rows: I32, selected_lane: I32,
+    out: F32,
+    *, capacity: int, packed_capacity: int, width: int,
+) -> None:  # fmt: skip
+    """Compacts the last packed row of each lane that samples, in lane order."""
+    live = live_rows(rows, capacity)
+    lanes = np.flatnonzero(sample[:live])
+    last = np.cumsum(query_length[:live])[lanes] - 1
+    selected_rows[0] = len(lanes)
+    selected_lane[: len(lanes)] = lanes
+    rows_of(out, len(lanes), width)[:] = gather(rows_of(x, packed_capacity, width), last)
+
+
+def sample(
+    rows: I32, lane: I32 | None, slot: I32, query_length: I32 | None, state: U8, logits: F32,
+    tokens: I32, logprobs: F32,
+    *, capacity: int, vocab: int, stride: int,
+) -> None:  # fmt: skip
+    """Picks a token for each live row's lane, with the log-probability of the raw logits."""
+    live = live_rows(rows, capacity)
+    scores = rows_of(logits, live, stride)[:, :vocab]
+    slots = state_rows(state)
+    for row in range(live):
+        target = row if lane is None else int(lane[row])
+        if not 0 <= target < capacity:
+            continue
+        parameters = gather(slots, slot[target : target + 1])[0]
+        consumed = 1 if query_length is None else int(query_length[target])
+        token = pick(
+            scores[row],
+            temperature=float(parameters["temperature"]),
+            top_k=int(parameters["top_k"]),
+            top_p=float(parameters["top_p"]),
+            min_p=float(parameters["min_p"]),
+            draw=uniform(
+                int(parameters["seed_lo"]),
+                int(parameters["seed_hi"]),
+                int(parameters["consumed"]) + consumed,
+            ),
+        )
+        tokens[target] = token
+        logprobs[target] = log_probability(scores[row], token)
+
+
+def pick(
+    logits: F32, *, temperature: float, top_k: int, top_p: float, min_p: float, draw: float
+) -> int:
+    """The token that `draw` in [0, 1) selects; the largest logit where `temperature` ≤ 0."""
+    if temperature <= 0:
+        return int(np.argmax(logits))
+    scaled: F32 = logits / np.float32(temperature)
+    weight: F64 = np.exp(scaled - scaled.max()).astype(np.float64)
+    weight[~kept_tokens(scaled, weight, top_k, top_p, min_p)] = 0
+    running = np.cumsum(weight)
+    # With draw < 1 the threshold is below the total, except where the product rounds up to it.
+    chosen = int(np.searchsorted(running, draw * running[-1], side="right"))
+    return min(chosen, int(np.flatnonzero(weight)[-1]))
+
+
+def kept_tokens(scaled: F32, weight: F64, top_k: int, top_p: float, min_p: float) -> Bools:
+    """Which tokens top-k, then top-p, then min-p leave. `weight` = exp(scaled − max)."""
+    kept = np.ones(len(scaled), np.bool_)
+    if 0 < top_k < len(scaled) or top_p < 1:
+        order = np.argsort(-scaled, kind="stable")
+        if 0 < top_k < len(scaled):
+            order = order[:top_k]
+        if top_p < 1:
+            reached = np.cumsum(weight[order])
+            order = order[: int(np.searchsorted(reached, top_p * reached[-1], side="left")) + 1]
+        kept[:] = False
+        kept[order] = True
+    if min_p > 0:
+        kept &= weight >= min_p * weight.max()
+    return kept
+
+
+def log_probability(logits: F32, token: int) -> float:
+    """Log-softmax of raw logits at a token, in nats."""
+    wide = logits.astype(np.float64)
+    top = wide.max()
+    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))

@@ -1,0 +1,144 @@
+"""Packed weight matrices as float32: the inverse of the layouts of `docs/kernels.md`.
+
+The reference kernels read every matrix through `PackedMatrix`, which unpacks once and keeps the
+result. Packing itself is Ignition's. Nothing here rounds twice: a matrix is what the stored
+elements or blocks say, in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.errors import ExecutionError
+from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS
+from helios.runtime.manifest import DType, Packing
+from helios.runtime.reference.arrays import F32, U8
+
+_HALF: Final = Q8_BLOCK // 2
+_ELEMENT_TYPES: Final[dict[int, type[np.generic]]] = {
+    DType.F32: np.float32,
+    DType.F16: np.float16,
+    DType.BF16: np.uint16,
+}
+
+
+class PackedMatrix:
+    """A weight operand's bytes and the float32 matrices already read from them."""
+
+    def __init__(self, name: str, raw: U8, dtype: int) -> None:
+        """`raw` starts at the operand's offset; `dtype` is the buffer's, used where PLAIN."""
+        self._name = name
+        self._raw = raw
+        self._dtype = dtype
+        self._matrices: dict[tuple[int, int, int], F32] = {}
+
+    def matrix(self, packing: int, outputs: int, width: int) -> F32:
+        """`f32 [outputs, width]`, unpacked at the first call. Raises ExecutionError where the
+        bytes are too few or the packing is unknown."""
+        key = (packing, outputs, width)
+        if key not in self._matrices:
+            try:
+                self._matrices[key] = unpack(self._raw, packing, outputs, width, self._dtype)
+            except ValueError as error:
+                raise ExecutionError(
+                    str(error),
+                    where=f"weight {self._name}",
+                    remedy="Prepare the core again",
+                ) from error
+        return self._matrices[key]
+
+
+def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F32) -> F32:
+    """`f32 [outputs, width]` of a packed matrix. `dtype` matters to PLAIN only. Raises ValueError
+    where `raw` is too short, the width doesn't suit the packing, or the packing is unknown."""
+    if packing == Packing.PLAIN:
+        if dtype not in _ELEMENT_TYPES:
+            raise ValueError(f"a plain matrix of dtype {dtype} has no float32 form")
+        (elements,) = _planes(raw, [((outputs, width), _ELEMENT_TYPES[dtype])])
+        return _floats(elements)
+    tiles = -(-outputs // TILE_OUTPUTS)
+    if packing in (Packing.TILE16_F32, Packing.TILE16_F16):
+        element = np.float32 if packing == Packing.TILE16_F32 else np.float16
+        (values,) = _planes(raw, [((tiles, width, TILE_OUTPUTS), element)])
+        return _matrix(_floats(values.transpose(0, 2, 1)), outputs, width)
+    if packing == Packing.TILE16_BF16:
+        _check_multiple(width, 2)
+        (pairs,) = _planes(raw, [((tiles, width // 2, TILE_OUTPUTS, 2), np.uint16)])
+        return _matrix(_floats(pairs.transpose(0, 2, 1, 3)), outputs, width)
+    _check_multiple(width, Q8_BLOCK)
+    return _matrix(_blocks(raw, packing, tiles, width // Q8_BLOCK), outputs, width)
+
+
+def _blocks(raw: U8, packing: int, tiles: int, blocks: int) -> F32:
+    """A block-quantised matrix as `f32 [tiles, 16, blocks, 32]`."""
+    bytes_of_32 = (tiles, blocks, 8, TILE_OUTPUTS, 4)
+    nibbles_of_32 = (tiles, blocks, 4, TILE_OUTPUTS, 4)
+    scale = ((tiles, blocks, TILE_OUTPUTS), np.float16)
+    if packing == Packing.TILE16_Q8_0:
+        q, d = _planes(raw, [(bytes_of_32, np.uint8), scale])
+        return _by_output(d)[..., None] * (_codes(q) - np.float32(128))
+    if packing == Packing.TILE16_Q4_0:
+        q, d = _planes(raw, [(nibbles_of_32, np.uint8), scale])
+        return _by_output(d)[..., None] * (_nibbles(q) - np.float32(8))
+    if packing == Packing.TILE16_Q4_1:
+        q, d, m = _planes(raw, [(nibbles_of_32, np.uint8), scale, scale])
+        return _by_output(d)[..., None] * _nibbles(q) + _by_output(m)[..., None]
+    if packing == Packing.TILE16_Q6_K:
+        q, s, d = _planes(
+            raw,
+            [(bytes_of_32, np.uint8), ((tiles, blocks, 2, TILE_OUTPUTS), np.int8), scale],
+        )
+        halves = s.transpose(0, 3, 1, 2).astype(np.float32) * _by_output(d)[..., None]
+        return halves.repeat(_HALF, axis=-1) * (_codes(q) - np.float32(32))
+    raise ValueError(f"packing {packing} is unknown")
+
+
+def _by_output(scales: NDArray[Any]) -> F32:
+    """`f16 [T, KB, 16]` as `f32 [T, 16, KB]`."""
+    return np.ascontiguousarray(scales.transpose(0, 2, 1)).astype(np.float32)
+
+
+def _codes(q: NDArray[Any]) -> F32:
+    """`u8 [T, KB, G, 16, 4]` as `f32 [T, 16, KB, 4 G]`: k = 4 g + j within a block."""
+    tiles, blocks, groups, outputs, four = q.shape
+    ordered = q.transpose(0, 3, 1, 2, 4).reshape(tiles, outputs, blocks, groups * four)
+    return ordered.astype(np.float32)
+
+
+def _nibbles(q: NDArray[Any]) -> F32:
+    """`u8 [T, KB, 4, 16, 4]` as `f32 [T, 16, KB, 32]`: low nibbles are the first half block."""
+    return np.concatenate([_codes(q & 15), _codes(q >> 4)], axis=-1)
+
+
+def _floats(values: NDArray[Any]) -> F32:
+    """float32 of f32, f16 or bf16 (as u16) values, contiguous."""
+    contiguous = np.ascontiguousarray(values)
+    if contiguous.dtype == np.uint16:
+        return (contiguous.astype(np.uint32) << 16).view(np.float32)
+    return contiguous.astype(np.float32)
+
+
+def _matrix(values: F32, outputs: int, width: int) -> F32:
+    """Drops the padding outputs of the last tile."""
+    return values.reshape(-1, width)[:outputs]
+
+
+def _planes(raw: U8, shapes: list[tuple[tuple[int, ...], type[np.generic]]]) -> list[NDArray[Any]]:
+    """Views of consecutive planes. Raises ValueError where they need more bytes than there are."""
+    planes: list[NDArray[Any]] = []
+    start = 0
+    for shape, element in shapes:
+        end = start + int(np.prod(shape)) * np.dtype(element).itemsize
+        if end > len(raw):
+            raise ValueError(f"the packed matrix needs {end} bytes or more, there are {len(raw)}")
+        planes.append(raw[start:end].view(element).reshape(shape))
+        start = end
+    return planes
+
+
+def _check_multiple(width: int, of: int) -> None:
+    if width % of:
+        raise ValueError(f"the packing takes widths that are multiples of {of}, not {width}")
