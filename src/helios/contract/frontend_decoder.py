@@ -1,0 +1,154 @@
+"""Decoding of the frontend part of a contract: parser selectors and their syntax as data.
+
+Called by `decoder` alone; what the syntax does is the frontend's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helios.contract.enums import ImageLayout, ImagePreparation, ReasoningParser, ToolParser
+from helios.contract.fields import each, enum, integer, join, name, real, refuse, unique
+from helios.contract.model import (
+    EnvelopeSyntax,
+    FrontendContract,
+    ImageSettings,
+    PrefixBoundaryRule,
+    ReasoningSyntax,
+    TemplateTokens,
+    ToolSyntax,
+)
+
+SYNTAX_LIMIT = 4096  # characters of any delimiter
+PIXELS_LIMIT = 1 << 31
+
+
+def decode_frontend(message: Any, where: str, sampled_tokens: int) -> FrontendContract:
+    """The frontend contract; end-of-sequence ids must lie in [0, sampled_tokens)."""
+    path = join(where, "eos_ids")
+    eos_ids = each(
+        message.eos_ids, path, lambda token, at: integer(token, at, high=sampled_tokens - 1)
+    )
+    unique(eos_ids, path)
+    frontend = FrontendContract(
+        tool_parser=enum(ToolParser, message.tool_parser, join(where, "tool_parser")),
+        reasoning_parser=enum(
+            ReasoningParser, message.reasoning_parser, join(where, "reasoning_parser")
+        ),
+        image_preparation=enum(
+            ImagePreparation, message.image_preparation, join(where, "image_preparation")
+        ),
+        image_layout=enum(ImageLayout, message.image_layout, join(where, "image_layout")),
+        eos_ids=eos_ids,
+        template_tokens=_template_tokens(message.template_tokens, join(where, "template_tokens")),
+        envelope=EnvelopeSyntax(
+            _syntax(message.envelope.assistant_start, join(where, "envelope.assistant_start")),
+            _syntax(message.envelope.message_end, join(where, "envelope.message_end")),
+        ),
+        tool_syntax=_tool_syntax(message.tool_syntax, join(where, "tool_syntax")),
+        reasoning_syntax=_reasoning_syntax(
+            message.reasoning_syntax, join(where, "reasoning_syntax")
+        ),
+        prefix_boundaries=each(
+            message.prefix_boundaries, join(where, "prefix_boundaries"), _prefix_boundary
+        ),
+        image_settings=(
+            _image_settings(message.image_settings, join(where, "image_settings"))
+            if message.HasField("image_settings")
+            else None
+        ),
+    )
+    _check_pairs(frontend, where)
+    return frontend
+
+
+def _check_pairs(frontend: FrontendContract, where: str) -> None:
+    """Selectors that only work together."""
+    tools, reasoning = frontend.tool_parser, frontend.reasoning_parser
+    path = join(where, "reasoning_parser")
+    if reasoning is ReasoningParser.XTML_THINK and tools is not ToolParser.XTML:
+        refuse(path, f"XTML_THINK requires the tool parser XTML, not {tools.name}")
+    if reasoning is ReasoningParser.RECIPIENT_HEADERS and tools is not ToolParser.ATEM:
+        refuse(path, f"RECIPIENT_HEADERS requires the tool parser ATEM, not {tools.name}")
+    if tools is ToolParser.ATEM and reasoning is not ReasoningParser.RECIPIENT_HEADERS:
+        refuse(
+            join(where, "tool_parser"),
+            f"ATEM requires the reasoning parser RECIPIENT_HEADERS, not {reasoning.name}",
+        )
+    marker = frontend.reasoning_syntax.terminal_marker
+    if marker and marker != frontend.tool_syntax.open:
+        refuse(
+            join(where, "reasoning_syntax.terminal_marker"),
+            f"{marker!r} is not the tool syntax's opener {frontend.tool_syntax.open!r}",
+        )
+    prepares = frontend.image_preparation is not ImagePreparation.NONE
+    if prepares != (frontend.image_layout is not ImageLayout.NONE):
+        refuse(join(where, "image_layout"), "image preparation and layout go together")
+    if prepares and frontend.image_settings is None:
+        refuse(join(where, "image_settings"), "is missing, but images are prepared")
+
+
+def _syntax(value: str, where: str) -> str:
+    if len(value) > SYNTAX_LIMIT:
+        refuse(where, f"has {len(value)} characters, over the limit of {SYNTAX_LIMIT}")
+    return value
+
+
+def _template_tokens(message: Any, where: str) -> TemplateTokens:
+    def token(field: str) -> str | None:
+        if not message.HasField(field):
+            return None
+        return _syntax(getattr(message, field), join(where, field))
+
+    return TemplateTokens(
+        bos_token=token("bos_token"),
+        eos_token=token("eos_token"),
+        pad_token=token("pad_token"),
+        unk_token=token("unk_token"),
+        add_bos_token=message.add_bos_token,
+    )
+
+
+def _tool_syntax(message: Any, where: str) -> ToolSyntax:
+    return ToolSyntax(
+        open=_syntax(message.open, join(where, "open")),
+        close=_syntax(message.close, join(where, "close")),
+        separator=_syntax(message.separator, join(where, "separator")),
+        dialect=_syntax(message.dialect, join(where, "dialect")),
+        wrapping_newlines=message.wrapping_newlines,
+    )
+
+
+def _reasoning_syntax(message: Any, where: str) -> ReasoningSyntax:
+    return ReasoningSyntax(
+        open=_syntax(message.open, join(where, "open")),
+        close=_syntax(message.close, join(where, "close")),
+        terminal_marker=_syntax(message.terminal_marker, join(where, "terminal_marker")),
+        wrapping_newlines=message.wrapping_newlines,
+    )
+
+
+def _prefix_boundary(message: Any, where: str) -> PrefixBoundaryRule:
+    if not message.roles:
+        refuse(join(where, "roles"), "is empty")
+    return PrefixBoundaryRule(
+        roles=each(message.roles, join(where, "roles"), name),
+        needs_generation_prompt=message.needs_generation_prompt,
+    )
+
+
+def _image_settings(message: Any, where: str) -> ImageSettings:
+    for field in ("mean", "std"):
+        if len(getattr(message, field)) not in (0, 3):
+            refuse(join(where, field), "must hold a value for each of the three colour channels")
+    max_pixels = integer(message.max_pixels, join(where, "max_pixels"), low=1, high=PIXELS_LIMIT)
+    return ImageSettings(
+        feature_ids=each(message.feature_ids, join(where, "feature_ids"), integer),
+        atomic_spans=each(message.atomic_spans, join(where, "atomic_spans"), integer),
+        patch_size=integer(message.patch_size, join(where, "patch_size"), low=1),
+        merge_size=integer(message.merge_size, join(where, "merge_size"), low=1),
+        min_pixels=integer(message.min_pixels, join(where, "min_pixels"), high=max_pixels),
+        max_pixels=max_pixels,
+        mean=each(message.mean, join(where, "mean"), real),
+        std=each(message.std, join(where, "std"), lambda v, at: real(v, at, low=1e-6)),
+    )
