@@ -1,0 +1,113 @@
+"""Everything that an opened core gives to the frontend, loaded once at start-up.
+
+Tokenizer data and chat template are the only files read; all else comes from the contract. The
+server and the in-process engine hold a `Frontend` and make one output pipeline per request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.contract.model import FrontendContract, PreparedContract
+from helios.core import OpenedCore
+from helios.errors import ContractError, CoreError
+from helios.frontend.markers import MarkerGuard
+from helios.frontend.output import OutputPipeline
+from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
+from helios.frontend.template import ChatTemplate
+from helios.frontend.tokenizer import Tokenizer
+from helios.schema import core_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """A core's tokenizer, its request preparation and its contract."""
+
+    contract: PreparedContract
+    tokenizer: Tokenizer
+    preparer: Preparer
+
+    def output(self, request: PreparedRequest) -> OutputPipeline:
+        """A fresh pipeline for the output of `request`."""
+        return OutputPipeline(self.tokenizer, request)
+
+
+class Bootstrap:
+    """Start-up of the frontend."""
+
+    @staticmethod
+    def load(core: OpenedCore) -> Frontend:
+        """Reads and checks the frontend's assets. Raises CoreError for unreadable ones and
+        ContractError when contract and tokenizer contradict each other."""
+        deployment = core.body.deployment
+        tokenizer_data = core.read_resource(
+            deployment.tokenizer_resource, core_pb2.RESOURCE_KIND_TOKENIZER
+        )
+        source = None
+        if deployment.template_resource:
+            data = core.read_resource(
+                deployment.template_resource, core_pb2.RESOURCE_KIND_CHAT_TEMPLATE
+            )
+            try:
+                source = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise CoreError(
+                    f"the chat template is not UTF-8: {error}",
+                    where=deployment.template_resource,
+                    remedy="Prepare the core again",
+                ) from error
+        return assemble(core.contract, tokenizer_data, source)
+
+
+def assemble(
+    contract: PreparedContract, tokenizer_data: bytes, template_source: str | None
+) -> Frontend:
+    """A frontend from its parts; `Bootstrap.load` reads them from a core."""
+    frontend = contract.model.frontend
+    tokenizer = Tokenizer(tokenizer_data)
+    template = None
+    if template_source is not None:
+        template = ChatTemplate(template_source, _template_tokens(frontend))
+    preparer = Preparer(
+        tokenizer=tokenizer,
+        guard=MarkerGuard(tokenizer, _declared_tags(frontend)),
+        template=template,
+        limits=PromptLimits(
+            contract.max_context_tokens, contract.model.input_vocabulary.input_tokens
+        ),
+        defaults=contract.defaults.sampling,
+        eos_ids=frontend.eos_ids,
+        bos_token=_bos_token(frontend, tokenizer),
+    )
+    return Frontend(contract, tokenizer, preparer)
+
+
+def _template_tokens(frontend: FrontendContract) -> dict[str, str]:
+    tokens = frontend.template_tokens
+    named = {
+        "bos_token": tokens.bos_token,
+        "eos_token": tokens.eos_token,
+        "pad_token": tokens.pad_token,
+        "unk_token": tokens.unk_token,
+    }
+    return {name: content for name, content in named.items() if content is not None}
+
+
+def _declared_tags(frontend: FrontendContract) -> list[str]:
+    """The delimiters that structure output, as far as the contract declares them."""
+    tools, reasoning = frontend.tool_syntax, frontend.reasoning_syntax
+    return [tools.open, tools.close, reasoning.open, reasoning.close]
+
+
+def _bos_token(frontend: FrontendContract, tokenizer: Tokenizer) -> int | None:
+    tokens = frontend.template_tokens
+    if not tokens.add_bos_token:
+        return None
+    found = tokenizer.token_id(tokens.bos_token) if tokens.bos_token is not None else None
+    if found is None:
+        raise ContractError(
+            f"the tokenizer has no token {tokens.bos_token!r}",
+            where="model.frontend.template_tokens.bos_token",
+            remedy="Prepare the core again with the token that starts its prompts",
+        )
+    return found

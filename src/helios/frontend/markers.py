@@ -1,0 +1,165 @@
+"""Keeps user text from being taken for markers.
+
+A marker is a token that structures the prompt: every special token, and the tool and reasoning
+tags that the contract declares. Only the chat template may place one. Before rendering, `shield`
+breaks up each marker that user text spells; `encode` turns the rendered text into ids so that the
+template's markers become their tokens and the user's spelling stays ordinary text. Text without
+such spellings passes through unchanged and is encoded by the core's tokenizer as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import tokenizers
+
+from helios.errors import RequestError
+from helios.frontend.tokenizer import AddedToken, Tokenizer
+
+# Noncharacters: Unicode reserves them for a program's own use, text never needs them.
+_BREAK: Final = "\ufdd0"
+_OPEN: Final = "\ufdd1"
+_CLOSE: Final = "\ufdd2"
+_RESERVED: Final = re.compile("[\ufdd0-\ufdd2]")
+
+
+class MarkerGuard:
+    """The markers of one tokenizer. `syntax` names added tokens that count as markers although
+    the tokenizer doesn't call them special; names that are no added token are ignored, since
+    text is all they ever are. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer, syntax: Iterable[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        declared = set(syntax)
+        # One character can't be broken up, and is no structure that anybody could forge.
+        candidates = [token for token in tokenizer.added.values() if len(token.content) > 1]
+        special = [token for token in candidates if token.special]
+        markers = [t for t in candidates if t.special or t.content in declared]
+        self._special = _Spelling([token.content for token in special])
+        self._all = _Spelling([token.content for token in markers])
+        self._marker_ids = frozenset(token.id for token in markers)
+        self._private = _PrivateTokenizer(tokenizer, markers)
+
+    def shield(self, value: object, *, special_only: bool, where: str) -> object:
+        """`value` (JSON-like) with each marker in its strings and keys broken up.
+
+        `special_only` leaves declared tags alone: an assistant's message is model output given
+        back, and its tags are the template's business. Raises RequestError naming `where` for
+        text with the three noncharacters that are used to break markers.
+        """
+        if isinstance(value, str):
+            if _RESERVED.search(value):
+                raise RequestError(
+                    "the noncharacters U+FDD0 to U+FDD2 can't be part of a prompt",
+                    where=where,
+                    remedy="Remove them",
+                )
+            return (self._special if special_only else self._all).break_up(value)
+        if isinstance(value, dict):
+            return {
+                self.shield(key, special_only=special_only, where=where): self.shield(
+                    item, special_only=special_only, where=where
+                )
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.shield(item, special_only=special_only, where=where) for item in value]
+        return value
+
+    def encode(self, rendered: str, *, where: str) -> list[int]:
+        """Token ids of a rendered template whose inputs were shielded.
+
+        Raises RequestError naming `where` if the vocabulary can only write the user's spelling
+        of a marker with the marker itself.
+        """
+        if _BREAK not in rendered:
+            return self._tokenizer.encode(rendered)
+        private_text, expected = self._all.substitute(rendered)
+        ids = self._private.encode(private_text.replace(_BREAK, ""))
+        if sum(token in self._marker_ids for token in ids) != expected:
+            raise RequestError(
+                "text spells a control token that this vocabulary can't write as plain text",
+                where=where,
+                remedy="Remove the control token's name from the text",
+            )
+        return ids
+
+
+class _Spelling:
+    """Finds the spellings of a set of markers, longest first, as the tokenizer library does."""
+
+    def __init__(self, contents: list[str]) -> None:
+        self._index = {content: index for index, content in enumerate(contents)}
+        longest_first = sorted(contents, key=len, reverse=True)
+        alternatives = "|".join(re.escape(content) for content in longest_first)
+        # With no marker at all, patterns that never match.
+        self._found = re.compile(alternatives or r"(?!)")
+        self._starts = re.compile(f"(?={alternatives})" if alternatives else r"(?!)")
+        self._prefixes = tuple({c[:n] for c in contents for n in range(1, len(c))})
+        self._suffixes = tuple({c[n:] for c in contents for n in range(1, len(c))})
+
+    def break_up(self, text: str) -> str:
+        """Breaks every occurrence, and both ends of the text where a marker could be completed
+        by what the template puts beside it."""
+        starts = [match.start() for match in self._starts.finditer(text)]
+        if starts:
+            pieces = []
+            last = 0
+            for start in starts:
+                pieces.append(text[last : start + 1])
+                last = start + 1
+            text = _BREAK.join([*pieces, text[last:]])
+        if text.startswith(self._suffixes):
+            text = _BREAK + text
+        if text.endswith(self._prefixes):
+            text += _BREAK
+        return text
+
+    def substitute(self, text: str) -> tuple[str, int]:
+        """Replaces every marker by its private spelling; returns the text and their number."""
+        return self._found.subn(lambda match: _private_spelling(self._index[match[0]]), text)
+
+
+def _private_spelling(index: int) -> str:
+    return f"{_OPEN}{index:x}{_CLOSE}"
+
+
+class _PrivateTokenizer:
+    """The same model, but markers answer to private spellings only. Shares the model with the
+    core's tokenizer, so it costs neither load time nor memory."""
+
+    def __init__(self, tokenizer: Tokenizer, markers: list[AddedToken]) -> None:
+        library = tokenizer.library
+        twin = tokenizers.Tokenizer(library.model)
+        if library.normalizer is not None:
+            twin.normalizer = library.normalizer
+        if library.pre_tokenizer is not None:
+            twin.pre_tokenizer = library.pre_tokenizer
+        private = {token.id: _private_spelling(i) for i, token in enumerate(markers)}
+        self._real_ids: dict[int, int] = {}
+        for token in tokenizer.added.values():
+            if not token.content:
+                continue
+            content = private.get(token.id, token.content)
+            twin.add_tokens(
+                [
+                    tokenizers.AddedToken(
+                        content,
+                        single_word=token.single_word,
+                        lstrip=token.lstrip,
+                        rstrip=token.rstrip,
+                        normalized=token.normalized,
+                    )
+                ]
+            )
+            twin_id = twin.token_to_id(content)
+            assert twin_id is not None
+            self._real_ids[twin_id] = token.id
+        self._twin = twin
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids in the core's vocabulary."""
+        ids = self._twin.encode(text, add_special_tokens=False).ids
+        return [self._real_ids.get(token, token) for token in ids]

@@ -1,0 +1,62 @@
+"""A request's way back: tokens and log-probabilities to text.
+
+One `OutputPipeline` a request; it decides what of the output is visible. How that becomes JSON or
+SSE is the server's business, why a request ended the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helios.frontend.detokenizer import Detokenizer
+from helios.frontend.prepare import PreparedRequest
+from helios.frontend.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """One generated token. `data` is what it adds to the text; for a hidden token, its
+    spelling."""
+
+    token: int
+    data: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDelta:
+    """What some tokens added: visible text, which may lag behind the tokens by part of a
+    character, and the tokens themselves, hidden ones included."""
+
+    text: str
+    tokens: tuple[TokenText, ...]
+
+
+class OutputPipeline:
+    """Turns a request's tokens into deltas; `text` of all deltas together is its output.
+
+    End-of-sequence and special tokens count as tokens and have no text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, request: PreparedRequest) -> None:
+        self._tokenizer = tokenizer
+        self._eos_ids = frozenset(request.eos_ids)
+        self._detokenizer = Detokenizer(tokenizer, continues=request.continues)
+        self.prompt_tokens = len(request.prompt_tokens)
+        self.output_tokens = 0
+
+    def push(self, tokens: Sequence[int], logprobs: Sequence[float], *, last: bool) -> OutputDelta:
+        """The delta of newly generated tokens. `last` says that no more will come, which
+        releases what the detokenizer held back."""
+        self.output_tokens += len(tokens)
+        text = self._detokenizer.push(token for token in tokens if token not in self._eos_ids)
+        if last:
+            text += self._detokenizer.finish()
+        return OutputDelta(
+            text,
+            tuple(
+                TokenText(token, self._tokenizer.token_bytes(token), logprob)
+                for token, logprob in zip(tokens, logprobs, strict=True)
+            ),
+        )

@@ -1,0 +1,210 @@
+"""From what a client asked to a `PreparedRequest`: prompt ids, limits, sampling.
+
+The one place that applies the contract's limits and sampling defaults. It takes plain values, so
+the HTTP routes and the in-process engine prepare alike; parsing bodies is the server's business.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helios.contract.model import SamplingDefaults
+from helios.errors import RequestError
+from helios.frontend.markers import MarkerGuard
+from helios.frontend.template import ChatTemplate
+from helios.frontend.tokenizer import Tokenizer
+from helios.runtime.rounds import SamplingParameters
+
+_SEED_MASK: Final = (1 << 64) - 1
+_TOP_K_LIMIT: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """What a client may say about generation. None leaves a value to the contract's default, a
+    seed to chance and the output limit to what the context leaves."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """Ready to submit. `continues` says that the output goes on from the prompt's text instead
+    of starting a message."""
+
+    prompt_tokens: list[int]
+    output_limit: int
+    sampling: SamplingParameters
+    eos_ids: tuple[int, ...]
+    continues: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLimits:
+    """Bounds of a core: `max_context_tokens` for prompt and output together, valid ids in
+    [0, input_tokens)."""
+
+    max_context_tokens: int
+    input_tokens: int
+
+
+class Preparer:
+    """Prepares requests for one core. Safe to use from several threads.
+
+    `template` is None for cores without a chat template; `bos_token` is put before plain
+    prompts that don't begin with it, None where the tokenizer wants none.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Tokenizer,
+        guard: MarkerGuard,
+        template: ChatTemplate | None,
+        limits: PromptLimits,
+        defaults: SamplingDefaults,
+        eos_ids: tuple[int, ...],
+        bos_token: int | None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._guard = guard
+        self._template = template
+        self._limits = limits
+        self._defaults = defaults
+        self._eos_ids = eos_ids
+        self._bos_token = bos_token
+
+    def prepare_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        options: GenerationOptions,
+        *,
+        template_variables: Mapping[str, Any] | None = None,
+    ) -> PreparedRequest:
+        """A request for the next assistant message. Each message has `role` and text `content`.
+
+        Raises RequestError when the template refuses the messages or the prompt doesn't fit.
+        """
+        if self._template is None:
+            raise RequestError(
+                "this model has no chat template",
+                where="messages",
+                remedy="Use /v1/completions",
+            )
+        guard = self._guard
+        shielded = []
+        for index, message in enumerate(messages):
+            only = message.get("role") == "assistant"
+            where = f"messages[{index}]"
+            shielded.append(
+                {
+                    key: guard.shield(value, special_only=only, where=where)
+                    for key, value in message.items()
+                }
+            )
+        variables = {
+            key: guard.shield(value, special_only=False, where="chat_template_kwargs")
+            for key, value in (template_variables or {}).items()
+        }
+        rendered = self._template.render(shielded, variables=variables)
+        tokens = guard.encode(rendered, where="messages")
+        return self._prepared(tokens, options, where="messages", continues=False)
+
+    def prepare_completion(
+        self, prompt: str | Sequence[int], options: GenerationOptions
+    ) -> PreparedRequest:
+        """A request that continues `prompt`: text, in which markers count as markers because it
+        is the whole prompt, or token ids as they are.
+
+        Raises RequestError for ids outside the vocabulary and for prompts that don't fit.
+        """
+        if isinstance(prompt, str):
+            tokens = self._tokenizer.encode(prompt)
+            if self._bos_token is not None and tokens[:1] != [self._bos_token]:
+                tokens.insert(0, self._bos_token)
+        else:
+            tokens = list(prompt)
+        return self._prepared(tokens, options, where="prompt", continues=True)
+
+    def _prepared(
+        self, tokens: list[int], options: GenerationOptions, *, where: str, continues: bool
+    ) -> PreparedRequest:
+        limits = self._limits
+        if not tokens:
+            raise RequestError("the prompt has no tokens", where=where, remedy="Send some text")
+        if min(tokens) < 0 or max(tokens) >= limits.input_tokens:
+            wrong = next(t for t in tokens if not 0 <= t < limits.input_tokens)
+            raise RequestError(
+                f"token id {wrong} is not in the model's vocabulary",
+                where=where,
+                remedy=f"Ids are from 0 to {limits.input_tokens - 1}",
+            )
+        return PreparedRequest(
+            prompt_tokens=tokens,
+            output_limit=self._output_limit(len(tokens), options.max_tokens, where),
+            sampling=_sampling(options, self._defaults),
+            eos_ids=self._eos_ids,
+            continues=continues,
+        )
+
+    def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:
+        context = self._limits.max_context_tokens
+        left = context - prompt_tokens
+        if left < 1:
+            raise RequestError(
+                f"the prompt has {prompt_tokens} tokens, and prompt and output together may have"
+                f" {context}",
+                where=where,
+                remedy=f"Shorten the prompt to at most {context - 1} tokens",
+            )
+        if asked is None:
+            return min(left, self._defaults.max_output_tokens or left)
+        if asked < 1:
+            raise RequestError(
+                f"{asked} is too small", where="max_tokens", remedy="Ask for 1 or more"
+            )
+        if asked > left:
+            raise RequestError(
+                f"{asked} output tokens after a prompt of {prompt_tokens} tokens make"
+                f" {prompt_tokens + asked}, and the model's context holds {context}",
+                where="max_tokens",
+                remedy=f"Ask for at most {left}, or shorten the prompt",
+            )
+        return asked
+
+
+def _sampling(options: GenerationOptions, defaults: SamplingDefaults) -> SamplingParameters:
+    """Request over contract over the API's own default."""
+
+    def real(name: str, asked: float | None, default: float | None, fall_back: float,
+             high: float) -> float:  # fmt: skip
+        value = asked if asked is not None else default if default is not None else fall_back
+        if asked is not None and not 0.0 <= asked <= high:
+            raise RequestError(
+                f"{asked:g} is out of range", where=name, remedy=f"Give a value from 0 to {high:g}"
+            )
+        return value
+
+    top_k = options.top_k if options.top_k is not None else (defaults.top_k or 0)
+    if not -1 <= top_k <= _TOP_K_LIMIT:
+        raise RequestError(
+            f"{top_k} is out of range",
+            where="top_k",
+            remedy="Give the number of tokens to choose from, or 0 for all",
+        )
+    seed = options.seed if options.seed is not None else secrets.randbits(64)
+    return SamplingParameters(
+        temperature=real("temperature", options.temperature, defaults.temperature, 1.0, 2.0),
+        top_k=max(top_k, 0),
+        top_p=real("top_p", options.top_p, defaults.top_p, 1.0, 1.0),
+        min_p=real("min_p", options.min_p, defaults.min_p, 0.0, 1.0),
+        seed=seed & _SEED_MASK,
+    )
