@@ -1,0 +1,195 @@
+"""What each kernel needs of its operands: dtype and extent, derived from the attributes.
+
+The same rules as the tables of docs/kernels.md; the recorder checks every launch against them, so
+that a recipe's mistake is found while recording, with the operand's name. Operands with a symbolic
+count are checked by their row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from helios.kernels.catalogue import (
+    COMPLETION_LANE_COLUMNS,
+    EOS_CAPACITY,
+    REQUEST_STATE_NBYTES,
+    ActivationFormat,
+)
+from helios.schema import execution_pb2 as pb
+from ignition.capture.handles import FORMAT_DTYPE, dense_nbytes, packed_nbytes
+
+Attributes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an operand must offer: `packing`, at least `nbytes` of `dtype` (any where None); with a
+    symbolic `leading` count, rows of exactly that size."""
+
+    dtype: pb.DType | None
+    nbytes: int
+    leading: pb.LeadingCount = pb.LEADING_COUNT_FIXED
+    packing: int = pb.PACKING_PLAIN
+
+
+def _i32(*shape: int) -> Need:
+    return Need(pb.DTYPE_I32, dense_nbytes(pb.DTYPE_I32, shape))
+
+
+def _f32(*shape: int) -> Need:
+    return Need(pb.DTYPE_F32, dense_nbytes(pb.DTYPE_F32, shape))
+
+
+def _activation(form: int, rows: int, width: int) -> Need:
+    dtype = FORMAT_DTYPE[ActivationFormat(form)]
+    return Need(dtype, dense_nbytes(dtype, (rows, width)))
+
+
+def _matrix(packing: int, outputs: int, width: int) -> Need:
+    return Need(None, packed_nbytes(packing, outputs, width), packing=packing)
+
+
+_STATE: Final = Need(pb.DTYPE_U8, REQUEST_STATE_NBYTES, pb.LEADING_COUNT_REQUEST_SLOTS)
+
+
+def _page_table(a: Attributes) -> Need:
+    return Need(pb.DTYPE_I32, 4 * a["table_pages"], pb.LEADING_COUNT_REQUEST_SLOTS)
+
+
+def _plane(a: Attributes) -> Need:
+    elements = a["kv_heads"] * a["head_dim"] * a["page_tokens"]
+    return Need(pb.DTYPE_F16, 2 * elements, pb.LEADING_COUNT_CACHE_PAGES)
+
+
+def _scatter_i32(a: Attributes) -> dict[str, Need]:
+    r = a["capacity"]
+    return {"index": _i32(r), "value": _i32(r), "target": Need(pb.DTYPE_I32, 4)}
+
+
+def _initialize_requests(a: Attributes) -> dict[str, Need]:
+    r = a["capacity"]
+    return {
+        **dict.fromkeys(
+            ("slot", "generation", "consumed", "emitted", "output_limit", "top_k"), _i32(r)
+        ),
+        "seed": Need(pb.DTYPE_U32, 8 * r),
+        **dict.fromkeys(("temperature", "top_p", "min_p"), _f32(r)),
+        "eos_ids": _i32(r, EOS_CAPACITY),
+        "state": _STATE,
+    }
+
+
+def _load_pending(a: Attributes) -> dict[str, Need]:
+    rows = dict.fromkeys(("slot", "generation", "tokens", "positions"), _i32(a["capacity"]))
+    return {**rows, "state": _STATE}
+
+
+def _embed(a: Attributes) -> dict[str, Need]:
+    return {
+        "tokens": _i32(a["capacity"]),
+        "table": _matrix(a["packing"], a["vocab"], a["width"]),
+        "out": _f32(a["capacity"], a["width"]),
+    }
+
+
+def _rms_norm(a: Attributes) -> dict[str, Need]:
+    return {
+        "x": _f32(a["capacity"], a["width"]),
+        "weight": _f32(a["width"]),
+        "out": _activation(a["format"], a["capacity"], a["width"]),
+    }
+
+
+def _linear(a: Attributes) -> dict[str, Need]:
+    return {
+        "x": _activation(a["format"], a["capacity"], a["width"]),
+        "weight": _matrix(a["packing"], a["outputs"], a["width"]),
+        "bias": _f32(a["outputs"]),
+        "out": _f32(a["capacity"], a["outputs"]),
+    }
+
+
+def _linear_silu_mul(a: Attributes) -> dict[str, Need]:
+    return {
+        "x": _activation(a["format"], a["capacity"], a["width"]),
+        "weight": _matrix(a["packing"], 2 * a["outputs"], a["width"]),
+        "out": _activation(a["out_format"], a["capacity"], a["outputs"]),
+    }
+
+
+def _heads(a: Attributes) -> dict[str, Need]:
+    return {
+        "qkv": _f32(a["capacity"], (a["q_heads"] + 2 * a["kv_heads"]) * a["head_dim"]),
+        "positions": _i32(a["capacity"]),
+        "slot": _i32(a["capacity"]),
+        "page_table": _page_table(a),
+        "k_plane": _plane(a),
+        "v_plane": _plane(a),
+    }
+
+
+def _rope_and_cache(a: Attributes) -> dict[str, Need]:
+    return {
+        **_heads(a),
+        "inverse_frequency": _f32(a["head_dim"] // 2),
+        "q_norm": _f32(a["head_dim"]),
+        "k_norm": _f32(a["head_dim"]),
+    }
+
+
+def _attention(a: Attributes) -> dict[str, Need]:
+    out = _activation(a["format"], a["capacity"], a["q_heads"] * a["head_dim"])
+    return {**_heads(a), "out": out}
+
+
+def _select_last(a: Attributes) -> dict[str, Need]:
+    return {
+        **dict.fromkeys(("query_length", "sample", "selected_lane"), _i32(a["capacity"])),
+        "x": _f32(a["packed_capacity"], a["width"]),
+        "selected_rows": _i32(1),
+        "out": _f32(a["capacity"], a["width"]),
+    }
+
+
+def _sample(a: Attributes) -> dict[str, Need]:
+    return {
+        **dict.fromkeys(("lane", "slot", "query_length", "tokens"), _i32(a["capacity"])),
+        "state": _STATE,
+        "logits": _f32(a["capacity"], a["stride"]),
+        "logprobs": _f32(a["capacity"]),
+    }
+
+
+def _commit(a: Attributes) -> dict[str, Need]:
+    r = a["capacity"]
+    return {
+        **dict.fromkeys(
+            ("slot", "generation", "query_length", "sampled", "tokens", "out_tokens"), _i32(r)
+        ),
+        **dict.fromkeys(("logprobs", "out_logprobs"), _f32(r)),
+        "state": _STATE,
+        "lanes": _i32(r, COMPLETION_LANE_COLUMNS),
+    }
+
+
+_RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
+    "scatter_i32": _scatter_i32,
+    "initialize_requests": _initialize_requests,
+    "load_pending": _load_pending,
+    "embed": _embed,
+    "rms_norm": _rms_norm,
+    "linear": _linear,
+    "linear_silu_mul": _linear_silu_mul,
+    "rope_and_cache": _rope_and_cache,
+    "attention": _attention,
+    "select_last": _select_last,
+    "sample": _sample,
+    "commit": _commit,
+}
+
+
+def needs(kernel: str, attributes: Attributes) -> dict[str, Need]:
+    """What `kernel` needs of each operand, by operand name, with these integer attributes."""
+    return {"rows": _i32(1), **_RULES[kernel](attributes)}

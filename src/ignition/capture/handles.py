@@ -1,0 +1,118 @@
+"""Typed handles of what a program works on: buffers, live-row counts, activations, matrices.
+
+Data only. The recorder makes buffer handles, recipes pass them around, the op layer wraps them in
+the roles that say how a kernel reads their bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
+from helios.schema import execution_pb2 as pb
+
+ELEMENT_NBYTES: Final[dict[pb.DType, int]] = {
+    pb.DTYPE_U8: 1,
+    pb.DTYPE_I8: 1,
+    pb.DTYPE_I32: 4,
+    pb.DTYPE_U32: 4,
+    pb.DTYPE_I64: 8,
+    pb.DTYPE_U64: 8,
+    pb.DTYPE_F16: 2,
+    pb.DTYPE_BF16: 2,
+    pb.DTYPE_F32: 4,
+}
+FORMAT_DTYPE: Final[dict[ActivationFormat, pb.DType]] = {
+    ActivationFormat.F32: pb.DTYPE_F32,
+    ActivationFormat.BF16: pb.DTYPE_BF16,
+    ActivationFormat.Q8: pb.DTYPE_ACT_Q8,
+    ActivationFormat.Q16: pb.DTYPE_ACT_Q16,
+}
+_DTYPE_FORMAT: Final = {dtype: form for form, dtype in FORMAT_DTYPE.items()}
+
+# Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
+_BLOCK_NBYTES: Final[dict[int, int]] = {
+    pb.PACKING_TILE16_F32: 128,
+    pb.PACKING_TILE16_F16: 64,
+    pb.PACKING_TILE16_BF16: 64,
+    pb.PACKING_TILE16_Q8_0: 34,
+    pb.PACKING_TILE16_Q4_0: 18,
+    pb.PACKING_TILE16_Q4_1: 20,
+    pb.PACKING_TILE16_Q6_K: 36,
+}
+PLAIN_ELEMENT_PACKINGS: Final = frozenset(
+    {pb.PACKING_TILE16_F32, pb.PACKING_TILE16_F16, pb.PACKING_TILE16_BF16}
+)
+
+
+def packed_nbytes(packing: int, outputs: int, width: int) -> int:
+    """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
+    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
+    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+
+
+def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:
+    """Bytes of row-major elements or, for an activation dtype, of rows of its last extent."""
+    if dtype in ELEMENT_NBYTES:
+        return prod(shape) * ELEMENT_NBYTES[dtype]
+    return prod(shape[:-1]) * _DTYPE_FORMAT[dtype].row_nbytes(shape[-1])
+
+
+@dataclass(frozen=True)
+class BufferHandle:
+    """One buffer of a manifest. `shape` lacks the symbolic leading count, where there is one;
+    `nbytes` is then that of one row."""
+
+    index: int
+    name: str
+    buffer_class: pb.BufferClass
+    dtype: pb.DType
+    packing: int
+    leading: pb.LeadingCount
+    shape: tuple[int, ...]
+    nbytes: int
+    resource: str = ""
+    offset: int = 0
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether `nbytes` is that of the whole buffer."""
+        return self.leading == pb.LEADING_COUNT_FIXED
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A set of rows: the buffer that holds the live number (i32[1]) and the most there can be."""
+
+    count: BufferHandle
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Rows of `width` activations in one format."""
+
+    buffer: BufferHandle
+    width: int
+    format: ActivationFormat
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A packed weight matrix of logical shape [outputs, width]."""
+
+    buffer: BufferHandle
+    outputs: int
+    width: int
+
+    @property
+    def packing(self) -> int:
+        """Its byte layout."""
+        return self.buffer.packing
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether its elements are integer codes with block scales."""
+        return self.buffer.packing not in PLAIN_ELEMENT_PACKINGS

@@ -1,0 +1,300 @@
+"""The op layer of a model: one function an operation, over activations and matrices.
+
+A function allocates its outputs as workspace of the program and records one launch. Which format
+a projection reads is decided in `input_format` and nowhere else; producers write that format
+directly. What admits, samples and commits requests is in `request_ops`. Recipes are the callers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from helios.errors import ContractError
+from helios.kernels.catalogue import ActivationFormat
+from helios.schema import execution_pb2 as pb
+from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
+from ignition.capture.program import ProgramRecorder
+
+# What bf16 weights read inside the layers; the measured divergence is in docs/kernels.md.
+BF16_WEIGHTS_READ: Final = ActivationFormat.BF16
+
+
+class Role(Enum):
+    """What a projection is for; how far an error in its input spreads depends on it."""
+
+    QKV = "qkv"
+    INNER = "inner"  # attention output, gate and up, down
+    HEAD = "head"
+
+
+def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
+    """The format that a projection reads, by how its weights are kept and what it is for."""
+    if matrix.is_quantised:
+        return ActivationFormat.Q8 if role is Role.INNER else ActivationFormat.Q16
+    if matrix.packing == pb.PACKING_TILE16_BF16 and role is not Role.HEAD:
+        return BF16_WEIGHTS_READ
+    return ActivationFormat.F32
+
+
+@dataclass(frozen=True)
+class RowBinding:
+    """Where the rows of a program stand: their tokens, positions and request slots (i32 each)."""
+
+    rows: Rows
+    tokens: BufferHandle
+    positions: BufferHandle
+    slot: BufferHandle
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """`i32 [request_slots, table_pages]`, entries of `page_tokens` tokens."""
+
+    buffer: BufferHandle
+    page_tokens: int
+    table_pages: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Attention geometry: numbers of heads and elements a head."""
+
+    query: int
+    key_value: int
+    width: int
+
+    @property
+    def qkv_width(self) -> int:
+        """Width of a row of the joint projection."""
+        return (self.query + 2 * self.key_value) * self.width
+
+
+@dataclass(frozen=True)
+class Planes:
+    """One layer's cached keys and values."""
+
+    keys: BufferHandle
+    values: BufferHandle
+
+
+@dataclass(frozen=True)
+class RotaryEmbedding:
+    """`inverse_frequency` f32[head width / 2], any scaling folded in."""
+
+    inverse_frequency: BufferHandle
+    attention_factor: float
+
+
+def embed(program: ProgramRecorder, role: str, at: RowBinding, table: Matrix) -> Activation:
+    """Rows of the embedding table, f32."""
+    out = program.activation(role, at.rows.capacity, table.width)
+    program.launch(
+        "embed",
+        {"rows": at.rows.count, "tokens": at.tokens, "table": table.buffer, "out": out.buffer},
+        {
+            "capacity": at.rows.capacity,
+            "vocab": table.outputs,
+            "width": table.width,
+            "packing": table.packing,
+        },
+        {"scale": 1.0},
+    )
+    return out
+
+
+def rms_norm(
+    program: ProgramRecorder,
+    role: str,
+    rows: Rows,
+    x: Activation,
+    weight: BufferHandle,
+    epsilon: float,
+    form: ActivationFormat,
+) -> Activation:
+    """Normalised rows in `form`."""
+    out = program.activation(role, rows.capacity, x.width, form)
+    program.launch(
+        "rms_norm",
+        {"rows": rows.count, "x": x.buffer, "weight": weight, "out": out.buffer},
+        {"capacity": rows.capacity, "width": x.width, "format": form},
+        {"epsilon": epsilon},
+    )
+    return out
+
+
+def linear(
+    program: ProgramRecorder,
+    role: str,
+    rows: Rows,
+    x: Activation,
+    weight: Matrix,
+    bias: BufferHandle | None = None,
+) -> Activation:
+    """x Wᵀ (+ bias), f32."""
+    out = program.activation(role, rows.capacity, weight.outputs)
+    linear_into(program, rows, x, weight, out.buffer, bias)
+    return out
+
+
+def linear_into(
+    program: ProgramRecorder,
+    rows: Rows,
+    x: Activation,
+    weight: Matrix,
+    out: BufferHandle,
+    bias: BufferHandle | None = None,
+) -> None:
+    """x Wᵀ (+ bias) into a given f32 buffer."""
+    _linear(program, rows, x, weight, out, bias, accumulate=False)
+
+
+def linear_add(
+    program: ProgramRecorder, rows: Rows, x: Activation, weight: Matrix, residual: Activation
+) -> None:
+    """residual += x Wᵀ."""
+    _linear(program, rows, x, weight, residual.buffer, None, accumulate=True)
+
+
+def _linear(
+    program: ProgramRecorder,
+    rows: Rows,
+    x: Activation,
+    weight: Matrix,
+    out: BufferHandle,
+    bias: BufferHandle | None,
+    *,
+    accumulate: bool,
+) -> None:
+    _check_width("linear", x, weight)
+    operands = {"rows": rows.count, "x": x.buffer, "weight": weight.buffer, "out": out}
+    if bias is not None:
+        operands["bias"] = bias
+    program.launch(
+        "linear",
+        operands,
+        {
+            "capacity": rows.capacity,
+            "width": weight.width,
+            "outputs": weight.outputs,
+            "packing": weight.packing,
+            "format": x.format,
+            "accumulate": int(accumulate),
+        },
+        overwrites=() if accumulate else ("out",),
+    )
+
+
+def linear_silu_mul(
+    program: ProgramRecorder,
+    role: str,
+    rows: Rows,
+    x: Activation,
+    gate_up: Matrix,
+    form: ActivationFormat,
+) -> Activation:
+    """silu(gate) · up in `form`; `gate_up` alternates tiles of 16 gate and 16 up rows."""
+    _check_width("linear_silu_mul", x, gate_up)
+    outputs = gate_up.outputs // 2
+    out = program.activation(role, rows.capacity, outputs, form)
+    program.launch(
+        "linear_silu_mul",
+        {"rows": rows.count, "x": x.buffer, "weight": gate_up.buffer, "out": out.buffer},
+        {
+            "capacity": rows.capacity,
+            "width": gate_up.width,
+            "outputs": outputs,
+            "packing": gate_up.packing,
+            "format": x.format,
+            "out_format": form,
+        },
+    )
+    return out
+
+
+def rope_and_cache(
+    program: ProgramRecorder,
+    at: RowBinding,
+    qkv: Activation,
+    heads: Heads,
+    table: PageTable,
+    planes: Planes,
+    rotary: RotaryEmbedding,
+    *,
+    q_norm: BufferHandle | None = None,
+    k_norm: BufferHandle | None = None,
+    epsilon: float,
+) -> None:
+    """Normalises (where given) and rotates queries in place, stores keys and values."""
+    operands = {
+        **_head_operands(at, qkv, table, planes),
+        "inverse_frequency": rotary.inverse_frequency,
+    }
+    if q_norm is not None:
+        operands["q_norm"] = q_norm
+    if k_norm is not None:
+        operands["k_norm"] = k_norm
+    program.launch(
+        "rope_and_cache",
+        operands,
+        _head_integers(at.rows, heads, table),
+        {"epsilon": epsilon, "attention_factor": rotary.attention_factor},
+    )
+
+
+def attention(
+    program: ProgramRecorder,
+    role: str,
+    at: RowBinding,
+    qkv: Activation,
+    heads: Heads,
+    table: PageTable,
+    planes: Planes,
+    *,
+    window: int,
+    scale: float,
+    form: ActivationFormat,
+) -> Activation:
+    """Attention over each row's cached context, in `form`; `window` 0 sees all of it."""
+    out = program.activation(role, at.rows.capacity, heads.query * heads.width, form)
+    program.launch(
+        "attention",
+        {**_head_operands(at, qkv, table, planes), "out": out.buffer},
+        {**_head_integers(at.rows, heads, table), "window": window, "format": form},
+        {"scale": scale},
+    )
+    return out
+
+
+def _head_operands(
+    at: RowBinding, qkv: Activation, table: PageTable, planes: Planes
+) -> dict[str, BufferHandle]:
+    return {
+        "rows": at.rows.count,
+        "qkv": qkv.buffer,
+        "positions": at.positions,
+        "slot": at.slot,
+        "page_table": table.buffer,
+        "k_plane": planes.keys,
+        "v_plane": planes.values,
+    }
+
+
+def _head_integers(rows: Rows, heads: Heads, table: PageTable) -> dict[str, int]:
+    return {
+        "capacity": rows.capacity,
+        "q_heads": heads.query,
+        "kv_heads": heads.key_value,
+        "head_dim": heads.width,
+        "page_tokens": table.page_tokens,
+        "table_pages": table.table_pages,
+    }
+
+
+def _check_width(kernel: str, x: Activation, weight: Matrix) -> None:
+    if x.width != weight.width:
+        raise ContractError(
+            f"rows of {x.width} don't fit weights of width {weight.width}",
+            where=f"{kernel} with {weight.buffer.name}",
+        )

@@ -1,0 +1,197 @@
+"""The op layer of requests: admission, pending tokens, page-table deltas, sampling, commit.
+
+Every function records one launch. These kernels read and write the persistent request state and
+the completion record; a model's arithmetic is in `ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helios.schema import execution_pb2 as pb
+from ignition.capture.handles import Activation, BufferHandle, Rows
+from ignition.capture.program import ProgramRecorder
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes of a round: their live number, request slots and generations (i32 each)."""
+
+    rows: Rows
+    slot: BufferHandle
+    generation: BufferHandle
+
+
+@dataclass(frozen=True)
+class PromptLanes:
+    """What a round that consumes several tokens a lane adds: their number, and whether the lane
+    samples (i32 each)."""
+
+    query_length: BufferHandle
+    sample: BufferHandle
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The sampling lanes' last rows: how many, which lanes, and the rows (f32)."""
+
+    rows: Rows
+    lane: BufferHandle
+    x: Activation
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A token (i32) and its logprob (f32) for each lane."""
+
+    tokens: BufferHandle
+    logprobs: BufferHandle
+
+
+@dataclass(frozen=True)
+class CompletionBuffers:
+    """The record that a round leaves for the host."""
+
+    lanes: BufferHandle
+    tokens: BufferHandle
+    logprobs: BufferHandle
+
+
+def scatter_i32(
+    program: ProgramRecorder,
+    rows: Rows,
+    index: BufferHandle,
+    value: BufferHandle,
+    target: BufferHandle,
+) -> None:
+    """target[index[i]] = value[i]."""
+    program.launch(
+        "scatter_i32",
+        {"rows": rows.count, "index": index, "value": value, "target": target},
+        {"capacity": rows.capacity},
+    )
+
+
+def initialize_requests(
+    program: ProgramRecorder,
+    rows: Rows,
+    values: Mapping[str, BufferHandle],
+    state: BufferHandle,
+) -> None:
+    """Writes each lane's state row from `values`, named as the kernel's operands."""
+    program.launch(
+        "initialize_requests",
+        {"rows": rows.count, **values, "state": state},
+        {"capacity": rows.capacity},
+    )
+
+
+def load_pending(
+    program: ProgramRecorder, lanes: Lanes, state: BufferHandle
+) -> tuple[BufferHandle, BufferHandle]:
+    """Token and position of each lane, from device state."""
+    capacity = lanes.rows.capacity
+    tokens = program.workspace("tokens", pb.DTYPE_I32, (capacity,))
+    positions = program.workspace("positions", pb.DTYPE_I32, (capacity,))
+    program.launch(
+        "load_pending",
+        {
+            "rows": lanes.rows.count,
+            "slot": lanes.slot,
+            "generation": lanes.generation,
+            "state": state,
+            "tokens": tokens,
+            "positions": positions,
+        },
+        {"capacity": capacity},
+    )
+    return tokens, positions
+
+
+def select_last(
+    program: ProgramRecorder,
+    lanes: Lanes,
+    prompt: PromptLanes,
+    x: Activation,
+    packed_capacity: int,
+) -> Selection:
+    """The last packed row of each lane that samples, in lane order."""
+    capacity = lanes.rows.capacity
+    count = program.workspace("selected_rows", pb.DTYPE_I32, (1,))
+    lane = program.workspace("selected_lane", pb.DTYPE_I32, (capacity,))
+    out = program.activation("selected", capacity, x.width)
+    program.launch(
+        "select_last",
+        {
+            "rows": lanes.rows.count,
+            "query_length": prompt.query_length,
+            "sample": prompt.sample,
+            "x": x.buffer,
+            "selected_rows": count,
+            "selected_lane": lane,
+            "out": out.buffer,
+        },
+        {"capacity": capacity, "packed_capacity": packed_capacity, "width": x.width},
+    )
+    return Selection(Rows(count, capacity), lane, out)
+
+
+def sample(
+    program: ProgramRecorder,
+    lanes: Lanes,
+    state: BufferHandle,
+    logits: BufferHandle,
+    vocabulary: int,
+    *,
+    selection: Selection | None = None,
+    prompt: PromptLanes | None = None,
+) -> Sampled:
+    """Samples from each row of `logits` (f32 [rows, vocabulary]). Rows are lanes, or the lanes
+    of `selection`."""
+    capacity = lanes.rows.capacity
+    tokens = program.workspace("sampled_tokens", pb.DTYPE_I32, (capacity,))
+    logprobs = program.workspace("sampled_logprobs", pb.DTYPE_F32, (capacity,))
+    operands = {
+        "rows": lanes.rows.count if selection is None else selection.rows.count,
+        "slot": lanes.slot,
+        "state": state,
+        "logits": logits,
+        "tokens": tokens,
+        "logprobs": logprobs,
+    }
+    if selection is not None:
+        operands["lane"] = selection.lane
+    if prompt is not None:
+        operands["query_length"] = prompt.query_length
+    program.launch(
+        "sample", operands, {"capacity": capacity, "vocab": vocabulary, "stride": vocabulary}
+    )
+    return Sampled(tokens, logprobs)
+
+
+def commit(
+    program: ProgramRecorder,
+    lanes: Lanes,
+    sampled: Sampled,
+    state: BufferHandle,
+    completion: CompletionBuffers,
+    *,
+    prompt: PromptLanes | None = None,
+) -> None:
+    """Advances each lane's state and writes its completion row."""
+    operands = {
+        "rows": lanes.rows.count,
+        "slot": lanes.slot,
+        "generation": lanes.generation,
+        "tokens": sampled.tokens,
+        "logprobs": sampled.logprobs,
+        "state": state,
+        "lanes": completion.lanes,
+        "out_tokens": completion.tokens,
+        "out_logprobs": completion.logprobs,
+    }
+    if prompt is not None:
+        operands["query_length"] = prompt.query_length
+        operands["sampled"] = prompt.sample
+    program.launch("commit", operands, {"capacity": lanes.rows.capacity})
