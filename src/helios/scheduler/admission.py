@@ -1,0 +1,60 @@
+"""Which requests can be served at all, and how many pages one must find to be admitted.
+
+Pure functions on a request and the geometry; who asks is `Scheduler.submit` and `Residency`.
+"""
+
+from __future__ import annotations
+
+from helios.errors import AdmissionError
+from helios.runtime.geometry import Geometry
+from helios.scheduler.requests import Progress, Request
+
+EOS_IDS = 16  # the state row's eos_ids
+
+
+def check_request(request: Request, geometry: Geometry) -> None:
+    """Raises AdmissionError where no wait could make room for the request or it is malformed."""
+    prompt = request.prompt
+    where = f"request {request.request_id}"
+    if not prompt:
+        raise AdmissionError("the prompt is empty", where=where, remedy="Send at least one token")
+    if request.output_limit < 1:
+        raise AdmissionError(
+            f"the output limit is {request.output_limit}",
+            where=where,
+            remedy="Ask for at least one token",
+        )
+    if min(prompt) < 0 or max(prompt) >= geometry.input_tokens:
+        raise AdmissionError(
+            f"the prompt has a token outside [0, {geometry.input_tokens})",
+            where=where,
+            remedy="Use the core's tokenizer",
+        )
+    if len(request.eos_ids) > EOS_IDS:
+        raise AdmissionError(
+            f"{len(request.eos_ids)} EOS ids",
+            where=where,
+            remedy=f"Use at most {EOS_IDS}",
+        )
+    total = len(prompt) + request.output_limit
+    if total > geometry.max_context_tokens:
+        raise AdmissionError(
+            f"prompt and output need {total} tokens of a context of {geometry.max_context_tokens}",
+            where=where,
+            remedy="Shorten the prompt or lower the output limit",
+        )
+    pages = -(-request.stored_tokens // geometry.page_tokens)
+    if pages > min(geometry.cache_pages, geometry.pages_per_request):
+        raise AdmissionError(
+            f"prompt and output need {pages} pages of a cache of {geometry.cache_pages}",
+            where=where,
+            remedy="Shorten the request or give the server more cache memory",
+        )
+
+
+def pages_to_admit(progress: Progress, prompt_tokens: int, page_tokens: int) -> int:
+    """Pages that must be free for a request to become resident: those of its prompt and one for
+    output, unless the whole request needs fewer."""
+    prompt_pages = -(-prompt_tokens // page_tokens)
+    every_page = -(-progress.request.stored_tokens // page_tokens)
+    return min(prompt_pages + 1, every_page)

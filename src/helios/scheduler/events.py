@@ -1,0 +1,41 @@
+"""What the scheduler reports about requests: tokens, ends and failures.
+
+Data only, made by `Scheduler.complete`, `cancel` and `fail`; the worker maps it to wire messages.
+A request's events end with one that has a finish, or with a failure; nothing follows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Finish(IntEnum):
+    """Why a request ended."""
+
+    EOS = 1
+    LIMIT = 2
+    STOP = 3
+    CANCELLED = 4
+    FAILED = 5
+
+
+@dataclass(slots=True)
+class TokensEmitted:
+    """Tokens of a request in order with their logprobs in nats; `finish` is None while it runs."""
+
+    request_id: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish | None
+
+
+@dataclass(slots=True)
+class RequestFailed:
+    """A request ended because its execution failed; `message` says why."""
+
+    request_id: int
+    message: str
+
+
+Event = TokensEmitted | RequestFailed

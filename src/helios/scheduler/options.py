@@ -1,0 +1,40 @@
+"""The scheduler's settings. Validated once, here; `Scheduler` trusts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.errors import HeliosError
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """How rounds are made.
+
+    `prefill_chunk_tokens` bounds the prompt tokens of one PREFILL round, over all its lanes (None:
+    the largest prefill program's P). `frames_in_flight` is 1 or 2: with 1 a round is planned only
+    after the one before it has completed. `queue_capacity` bounds the requests that wait for a
+    slot.
+    """
+
+    prefill_chunk_tokens: int | None = None
+    frames_in_flight: int = 2
+    queue_capacity: int = 256
+
+    def __post_init__(self) -> None:
+        _require(
+            self.prefill_chunk_tokens is None or self.prefill_chunk_tokens >= 1,
+            "prefill_chunk_tokens",
+            "at least 1",
+        )
+        _require(self.frames_in_flight in (1, 2), "frames_in_flight", "1 or 2")
+        _require(self.queue_capacity >= 1, "queue_capacity", "at least 1")
+
+
+def _require(holds: bool, field: str, allowed: str) -> None:
+    if not holds:
+        raise HeliosError(
+            "the value is out of range",
+            where=f"SchedulerOptions.{field}",
+            remedy=f"Set it to {allowed}",
+        )

@@ -1,0 +1,89 @@
+"""A request on its way through the scheduler, and a resident: a request that holds a slot.
+
+Data and the small facts that follow from it; who moves a request on is `Scheduler`. A preempted
+request becomes resident again as a new `Resident` whose prompt holds the tokens emitted so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from helios.runtime.rounds import SamplingParameters
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asked for. `request_id` is unique among the scheduler's live requests."""
+
+    request_id: int
+    prompt: tuple[int, ...]
+    output_limit: int
+    sampling: SamplingParameters
+    eos_ids: tuple[int, ...] = ()
+
+    @property
+    def stored_tokens(self) -> int:
+        """Tokens that the cache holds at most: the last output token is never consumed."""
+        return len(self.prompt) + self.output_limit - 1
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """A live request: `tokens` are its prompt and what it has emitted, `emitted` counts the
+    latter. `order` is its place in the order of arrival, which preemption keeps."""
+
+    request: Request
+    order: int
+    tokens: list[int]
+    emitted: int = 0
+
+
+class Phase(Enum):
+    """What a resident's next round is."""
+
+    ADMITTED = auto()  # an INITIALIZE round
+    PREFILLING = auto()  # the next chunk of its prompt
+    DECODING = auto()  # one more token
+    EXHAUSTED = auto()  # none: its submitted rounds reach its output limit
+    ENDING = auto()  # none: it holds its slot and pages to its last fence
+
+
+class Ending(Enum):
+    """Why a resident is in phase ENDING."""
+
+    FINISHED = auto()
+    CANCELLED = auto()
+    FAILED = auto()
+    PREEMPTED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """A request that holds a slot.
+
+    `planned_consumed` and `planned_emitted` say where the submitted rounds lead, `consumed` where
+    the completed ones have; `prompt_tokens` is the count of tokens to prefill; `covered` the
+    tokens that `pages` can hold. `ended_on_device` is set once the device has said that the lane
+    is finished.
+    """
+
+    progress: Progress
+    slot: int
+    generation: int
+    prompt_tokens: int
+    planned_emitted: int
+    phase: Phase = Phase.ADMITTED
+    ending: Ending | None = None
+    planned_consumed: int = 0
+    consumed: int = 0
+    pages: list[int] = field(default_factory=list)
+    covered: int = 0
+    rounds_in_flight: int = 0
+    last_turn: int = 0
+    ended_on_device: bool = False
+
+    @property
+    def order(self) -> int:
+        """The request's place in the order of arrival."""
+        return self.progress.order

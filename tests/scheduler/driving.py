@@ -1,0 +1,116 @@
+"""Drives a scheduler over a fake model, as the worker does, and gathers what requests got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helios.runtime.rounds import SamplingParameters
+from helios.scheduler import (
+    Event,
+    Finish,
+    Request,
+    RequestFailed,
+    Scheduler,
+    SchedulerOptions,
+    TokensEmitted,
+)
+from tests.scheduler.fake_model import FakeModel, geometry
+
+
+def request(
+    request_id: int,
+    prompt: int | tuple[int, ...] = 5,
+    limit: int = 4,
+    *,
+    eos_ids: tuple[int, ...] = (),
+    seed: int | None = None,
+) -> Request:
+    """A request; an int prompt is that many tokens that depend on the id."""
+    if isinstance(prompt, int):
+        prompt = tuple((7 * request_id + 3 * i) % 23 for i in range(prompt))
+    sampling = SamplingParameters(seed=request_id if seed is None else seed)
+    return Request(request_id, prompt, limit, sampling, eos_ids)
+
+
+@dataclass
+class Got:
+    """What a request has received so far."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish | None = None
+    failure: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.finish is not None or self.failure is not None
+
+
+class Driver:
+    """A scheduler, its model and the answers by request id. Checks the books after every act."""
+
+    def __init__(
+        self, model: FakeModel | None = None, options: SchedulerOptions | None = None
+    ) -> None:
+        self.model = model or FakeModel(geometry())
+        self.scheduler = Scheduler(self.model.geometry, options)
+        self.sequences: list[int] = []
+        self.got: dict[int, Got] = {}
+
+    def submit(self, *requests: Request) -> None:
+        for one in requests:
+            self.scheduler.submit(one)
+            self.got[one.request_id] = Got()
+            self.scheduler.check_books()
+
+    def cancel(self, request_id: int) -> None:
+        self.take(self.scheduler.cancel(request_id))
+
+    def launch(self) -> str | None:
+        """Plans and submits one round; the program's name, or None where nothing can go on."""
+        planned = self.scheduler.plan()
+        self.scheduler.check_books()
+        if planned is None:
+            return None
+        sequence = self.model.submit(planned.round)
+        self.scheduler.begin(planned, sequence)
+        self.sequences.append(sequence)
+        self.scheduler.check_books()
+        return planned.program.name
+
+    def complete(self) -> None:
+        """Waits for the oldest round and completes it."""
+        sequence = self.sequences.pop(0)
+        self.model.wait(sequence, 1000)
+        self.take(self.scheduler.complete(self.model.read(sequence)))
+
+    def take(self, events: list[Event]) -> None:
+        for event in events:
+            got = self.got[event.request_id]
+            assert not got.ended, f"an event after the last one: {event}"
+            if isinstance(event, RequestFailed):
+                got.failure = event.message
+            else:
+                assert isinstance(event, TokensEmitted)
+                got.tokens += event.tokens
+                got.logprobs += event.logprobs
+                got.finish = event.finish
+        self.scheduler.check_books()
+
+    def turn(self) -> list[str]:
+        """One turn of the worker's loop; the programs that it launched."""
+        launched: list[str] = []
+        while self.scheduler.can_plan() and (name := self.launch()) is not None:
+            launched.append(name)
+        if self.sequences:
+            self.complete()
+        else:
+            assert self.scheduler.idle, "requests are live and no round can be planned"
+        return launched
+
+    def drain(self) -> list[str]:
+        """Turns until nothing is left to do; the programs launched."""
+        launched: list[str] = []
+        while not self.scheduler.idle or self.sequences:
+            launched += self.turn()
+        return launched

@@ -1,0 +1,272 @@
+"""A model without a device: runs rounds as the programs' semantics say, in plain Python.
+
+A sampled token is a hash of the tokens that the lane's page table shows for positions
+0 … consumed − 1, of the seed and of nothing else; so a wrong page, position, slot or seed changes
+tokens. `alone` computes what a request must get. It also refuses what a device couldn't detect:
+a page that two requests use while a round of either is in flight, and a round beyond its program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from helios.errors import ExecutionError
+from helios.runtime.geometry import Geometry, Operation, ProgramInfo
+from helios.runtime.rounds import (
+    Completion,
+    DeviceFinish,
+    LaneCompletion,
+    LaneError,
+    LaneWork,
+    Round,
+)
+from helios.scheduler import Finish, Request
+
+VOCABULARY = 23
+
+
+def geometry(
+    *,
+    slots: int = 4,
+    pages: int = 12,
+    page_tokens: int = 4,
+    context: int = 40,
+    prefill: Sequence[tuple[int, int]] = ((4, 4), (16, 4)),
+    decode: Sequence[int] = (1, 2, 4),
+    initialize: Sequence[int] = (1, 4),
+) -> Geometry:
+    """A geometry with the given (P, B) of PREFILL programs and B of the others."""
+    programs: list[ProgramInfo] = []
+
+    def add(name: str, operation: Operation, lanes: int, width: int, packed: int) -> None:
+        programs.append(
+            ProgramInfo(len(programs), name, operation, lanes, 0, width, packed, launches=3)
+        )
+
+    for lanes in initialize:
+        add(f"initialize.b{lanes}", Operation.INITIALIZE, lanes, 0, 0)
+    for packed, lanes in prefill:
+        add(f"prefill.p{packed}", Operation.PREFILL, lanes, 1, packed)
+    for lanes in decode:
+        add(f"decode.b{lanes}", Operation.DECODE, lanes, 1, lanes)
+    return Geometry(
+        target="fake",
+        kernel_path="fake",
+        request_slots=slots,
+        cache_pages=pages,
+        page_tokens=page_tokens,
+        pages_per_request=-(-context // page_tokens),
+        max_context_tokens=context,
+        vocabulary_tokens=VOCABULARY,
+        input_tokens=VOCABULARY,
+        frames=2,
+        programs=tuple(programs),
+    )
+
+
+def next_token(context: Sequence[int | None], seed: int) -> tuple[int, float]:
+    """(token, logprob) that follows the context."""
+    digest = hashlib.blake2b(repr((list(context), seed)).encode(), digest_size=8).digest()
+    number = int.from_bytes(digest, "little")
+    return number % VOCABULARY, -(number % 1000) / 1000
+
+
+def alone(request: Request) -> tuple[list[int], list[float], Finish]:
+    """(tokens, logprobs, finish) of a request that nothing disturbs."""
+    context = list(request.prompt)
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    while True:
+        token, logprob = next_token(context, request.sampling.seed)
+        context.append(token)
+        tokens.append(token)
+        logprobs.append(logprob)
+        if token in request.eos_ids:
+            return tokens, logprobs, Finish.EOS
+        if len(tokens) == request.output_limit:
+            return tokens, logprobs, Finish.LIMIT
+
+
+@dataclass
+class _State:
+    generation: int = 0
+    pending: int = -1
+    consumed: int = 0
+    emitted: int = 0
+    output_limit: int = 0
+    finished: DeviceFinish = DeviceFinish.RUNNING
+    seed: int = 0
+    eos_ids: tuple[int, ...] = ()
+    table: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Submission:
+    sequence: int
+    program: ProgramInfo
+    lanes: tuple[LaneWork, ...]
+
+
+class FakeModel:
+    """Has the worker's runtime interface. Rounds run in order, at the latest when waited for;
+    `run_next` runs one earlier. `tamper` may change a completion before it is read; `breaks_at`
+    is a sequence whose program fails."""
+
+    def __init__(self, model_geometry: Geometry) -> None:
+        self.geometry = model_geometry
+        self.tamper: Callable[[Completion], Completion] = lambda completion: completion
+        self.breaks_at: int | None = None
+        self.closed = False
+        self.programs_run: list[str] = []
+        self.lanes_submitted: list[int] = []
+        self._states = [_State() for _ in range(model_geometry.request_slots)]
+        self._cache: list[list[int | None]] = [
+            [None] * model_geometry.page_tokens for _ in range(model_geometry.cache_pages)
+        ]
+        self._queued: deque[_Submission] = deque()
+        self._answers: dict[int, Completion] = {}
+        self._unread: dict[int, _Submission] = {}
+        self._sequence = 0
+
+    # ------------------------------------------------------------ the runtime interface
+
+    def can_submit(self) -> bool:
+        return len(self._unread) < self.geometry.frames
+
+    def submit(self, round_: Round) -> int:
+        assert self.can_submit(), "submitted without a free frame"
+        program = self.geometry.programs[round_.program]
+        assert 0 < len(round_.lanes) <= program.batch_capacity
+        packed = sum(len(lane.tokens) for lane in round_.lanes)
+        assert (program.operation is Operation.PREFILL) == bool(packed)
+        assert packed <= program.packed_token_capacity or not packed
+        lanes = tuple(
+            replace(lane, tokens=tuple(lane.tokens), pages=tuple(lane.pages))
+            for lane in round_.lanes
+        )
+        assert len({lane.slot for lane in lanes}) == len(lanes), "a slot has two lanes"
+        self._check_pages(lanes)
+        self._sequence += 1
+        submission = _Submission(self._sequence, program, lanes)
+        self._queued.append(submission)
+        self._unread[self._sequence] = submission
+        self.lanes_submitted.append(len(lanes))
+        return self._sequence
+
+    def _check_pages(self, lanes: tuple[LaneWork, ...]) -> None:
+        owners: dict[int, tuple[int, int]] = {}
+        in_flight = [lane for submission in self._unread.values() for lane in submission.lanes]
+        for lane in (*in_flight, *lanes):
+            for page in lane.pages:
+                owner = owners.setdefault(page, (lane.slot, lane.generation))
+                assert owner == (lane.slot, lane.generation), f"page {page} has two owners"
+
+    def completed(self, sequence: int) -> bool:
+        return sequence in self._answers
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        while not self.completed(sequence):
+            self.run_next()
+        return True
+
+    def read(self, sequence: int) -> Completion:
+        del self._unread[sequence]
+        if sequence == self.breaks_at:
+            raise ExecutionError(
+                "the program broke", where=f"sequence {sequence}", remedy="Mend it"
+            )
+        return self.tamper(self._answers.pop(sequence))
+
+    def close(self) -> None:
+        self.closed = True
+
+    # ------------------------------------------------------------ the programs
+
+    @property
+    def queued(self) -> int:
+        """Rounds submitted and not run."""
+        return len(self._queued)
+
+    def run_next(self) -> None:
+        """Runs the oldest queued round."""
+        submission = self._queued.popleft()
+        self.programs_run.append(submission.program.name)
+        operation = submission.program.operation
+        answers: tuple[LaneCompletion, ...] = ()
+        if operation is Operation.INITIALIZE:
+            for lane in submission.lanes:
+                self._initialize(lane)
+        else:
+            answers = tuple(self._step(lane, operation) for lane in submission.lanes)
+        self._answers[submission.sequence] = Completion(submission.sequence, answers, 0)
+
+    def _initialize(self, lane: LaneWork) -> None:
+        admission = lane.admission
+        assert admission is not None
+        self._states[lane.slot] = _State(
+            generation=lane.generation,
+            consumed=lane.start,
+            emitted=admission.emitted,
+            output_limit=admission.output_limit,
+            seed=admission.sampling.seed,
+            eos_ids=admission.eos_ids,
+        )
+
+    def _step(self, lane: LaneWork, operation: Operation) -> LaneCompletion:
+        state = self._states[lane.slot]
+        state.table[: len(lane.pages)] = lane.pages
+        error = LaneError.NONE
+        if state.generation != lane.generation:
+            error = LaneError.STALE_GENERATION
+        elif state.finished:
+            error = LaneError.ALREADY_FINISHED
+        if error:
+            return self._answer(lane, state, (), (), error)
+        if operation is Operation.DECODE:
+            fed, start = [state.pending], state.consumed
+        else:
+            fed, start = list(lane.tokens), lane.start
+        for position, token in enumerate(fed, start):
+            page, offset = divmod(position, self.geometry.page_tokens)
+            self._cache[state.table[page]][offset] = token
+        state.consumed += len(fed)
+        if not lane.sample:
+            return self._answer(lane, state, (), (), error)
+        token, logprob = next_token(self._context(state), state.seed)
+        state.pending = token
+        state.emitted += 1
+        if token in state.eos_ids:
+            state.finished = DeviceFinish.EOS
+        elif state.emitted == state.output_limit:
+            state.finished = DeviceFinish.LIMIT
+        return self._answer(lane, state, (token,), (logprob,), error)
+
+    def _context(self, state: _State) -> list[int | None]:
+        page_tokens = self.geometry.page_tokens
+        return [
+            self._cache[state.table[position // page_tokens]][position % page_tokens]
+            for position in range(state.consumed)
+        ]
+
+    def _answer(
+        self,
+        lane: LaneWork,
+        state: _State,
+        tokens: tuple[int, ...],
+        logprobs: tuple[float, ...],
+        error: LaneError,
+    ) -> LaneCompletion:
+        return LaneCompletion(
+            slot=lane.slot,
+            generation=lane.generation,
+            consumed=state.consumed,
+            tokens=tokens,
+            logprobs=logprobs,
+            finish=state.finished,
+            error=error,
+            draft_cursor=-1,
+            model_reserved=-1,
+        )
