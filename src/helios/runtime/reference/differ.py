@@ -1,0 +1,211 @@
+"""The differ: runs a device and the reference in lockstep and names the first wrong launch.
+
+`LockstepDevice` is a device itself, so a `ModelRuntime` drives it with any rounds, an oracle's
+included. It cuts each program into programs of one launch. Before a launch the reference takes
+over the candidate's operands; after it, what both wrote is compared. So an error is found where
+it arises, within the tolerance of one kernel, and not where it has grown. Tests use it, and
+`helios verify --replay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.contract.enums import AccessMode
+from helios.errors import ExecutionError
+from helios.runtime.device import Device, MemoryPlan
+from helios.runtime.manifest import BufferClass, DType, Launch, Program
+from helios.runtime.reference.device import ReferenceDevice
+
+# Largest error of one launch, relative to the largest magnitude in the row: rounding to the
+# storage format, and for f32 the order of sums and the argument of sines.
+TOLERANCES: Final[Mapping[DType, float]] = {
+    DType.F32: 1e-3,
+    DType.F16: 2e-3,
+    DType.BF16: 1e-2,
+    DType.ACT_Q8: 1e-2,
+    DType.ACT_Q16: 1e-3,
+}
+_LAUNCH_TIMEOUT_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a device first departs from the reference: a launch, what it wrote, the worst element
+    (its index in the buffer, both values) and its error relative to the row."""
+
+    program: str
+    launch: int
+    kernel: str
+    operand: str
+    buffer: str
+    index: tuple[int, ...]
+    expected: float
+    got: float
+    error: float
+
+    def __str__(self) -> str:
+        return (
+            f"program {self.program}, launch {self.launch} ({self.kernel}): {self.operand} in"
+            f" buffer {self.buffer} at {list(self.index)} is {self.got:g}, the reference says"
+            f" {self.expected:g} (error {self.error:.2g} of the row's largest value)"
+        )
+
+
+class LockstepDevice:
+    """Implements `helios.runtime.device.Device`: the candidate's results, compared as they arise.
+
+    `first_difference` is None as long as all launches agreed; comparing ends with the first.
+    """
+
+    def __init__(self, candidate: Device, tolerances: Mapping[DType, float] = TOLERANCES) -> None:
+        self.first_difference: Difference | None = None
+        self.compared = 0
+        self._candidate = candidate
+        self._reference = ReferenceDevice()
+        self._tolerances = tolerances
+        self._plan: MemoryPlan | None = None
+        self._programs: list[Program] = []
+        self._first_launch: list[int] = []
+        self._steps = 0
+        self._completed = 0
+        self._timings: dict[int, tuple[int, int]] = {}
+
+    @property
+    def name(self) -> str:
+        """The candidate's target."""
+        return self._candidate.name
+
+    @property
+    def kernel_path(self) -> str:
+        """The candidate's kernel path."""
+        return self._candidate.kernel_path
+
+    def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
+        """Backs the plan on both devices."""
+        self._plan = plan
+        self._candidate.allocate(plan, weights)
+        self._reference.allocate(plan, weights)
+
+    def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
+        """The candidate's view."""
+        return self._candidate.view(buffer, frame)
+
+    def load(self, programs: Sequence[Program]) -> None:
+        """Loads each launch as a program of its own on both devices."""
+        steps: list[Program] = []
+        for program in programs:
+            self._first_launch.append(len(steps))
+            steps.extend(
+                replace(program, name=f"{program.name}[{index}]", launches=(launch,))
+                for index, launch in enumerate(program.launches)
+            )
+        self._programs.extend(programs)
+        self._candidate.load(steps)
+        self._reference.load(steps)
+
+    def submit(self, program: int, frame: int, sequence: int) -> None:
+        """Runs a program launch by launch, comparing until the first difference."""
+        begin = end = 0
+        for index, launch in enumerate(self._programs[program].launches):
+            step = self._first_launch[program] + index
+            self._steps += 1
+            compare = self.first_difference is None
+            if compare:
+                self._take_over(launch, frame)
+            self._candidate.submit(step, frame, self._steps)
+            if not self._candidate.wait(self._steps, _LAUNCH_TIMEOUT_MS):
+                raise ExecutionError(
+                    f"launch {index} didn't complete within {_LAUNCH_TIMEOUT_MS // 1000} s",
+                    where=f"program {self._programs[program].name}",
+                    remedy="Check that the machine isn't stalled",
+                )
+            start, end = self._candidate.timing(self._steps)
+            begin = begin or start
+            if compare:
+                self._reference.submit(step, frame, self._steps)
+                self._reference.wait(self._steps, 0)
+                self._compare(self._programs[program].name, index, launch, frame)
+        self._completed = sequence
+        self._timings[sequence] = (begin, end)
+
+    def _planned(self) -> MemoryPlan:
+        assert self._plan is not None, "allocate comes first"
+        return self._plan
+
+    def _take_over(self, launch: Launch, frame: int) -> None:
+        """Copies the candidate's operands, written ones included (a kernel may write a part), to
+        the reference."""
+        buffers = self._planned().buffers
+        for index in {operand.buffer for operand in launch.operands if operand is not None}:
+            if buffers[index].buffer.buffer_class is not BufferClass.WEIGHT:
+                values = self._candidate.read_buffer(index, frame)
+                self._reference.array(index, frame)[:] = values.reshape(-1)
+
+    def _compare(self, program: str, index: int, launch: Launch, frame: int) -> None:
+        """Compares what a launch wrote and keeps the first difference."""
+        for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+            if operand is None or operand.access is AccessMode.READ:
+                continue
+            buffer = self._planned().buffers[operand.buffer].buffer
+            got = self._candidate.read_buffer(operand.buffer, frame)
+            expected = self._reference.read_buffer(operand.buffer, frame)
+            errors = row_errors(got, expected)
+            worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
+            if not errors[worst] <= self._tolerances.get(buffer.dtype, 0.0):
+                self.first_difference = Difference(
+                    program=program,
+                    launch=index,
+                    kernel=launch.kernel.name,
+                    operand=spec.name,
+                    buffer=buffer.name,
+                    index=tuple(int(place) for place in worst),
+                    expected=float(expected[worst]),
+                    got=float(got[worst]),
+                    error=float(errors[worst]),
+                )
+                return
+        self.compared += 1
+
+    def completed(self) -> int:
+        """The last sequence that has run."""
+        return self._completed
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Whether `sequence` has run; there is nothing to wait for."""
+        return self._completed >= sequence
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """From the first launch's start to the last one's end, comparisons included."""
+        return self._timings[sequence]
+
+    def launches(self) -> int:
+        """Launches that the candidate executed."""
+        return self._candidate.launches()
+
+    def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
+        """The candidate's buffer."""
+        return self._candidate.read_buffer(buffer, frame)
+
+    def close(self) -> None:
+        """Closes both devices."""
+        self._candidate.close()
+        self._reference.close()
+
+
+def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
+    """|got − expected| over the largest expected magnitude of the same row (last axis); zero
+    where both are equal or not a number, infinite where only one is."""
+    wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
+        distance = np.abs(wide_got - wide_expected)
+        finite = np.where(np.isfinite(wide_expected), np.abs(wide_expected), 0)
+        largest = finite.max(axis=-1, keepdims=True, initial=0)
+        errors = np.where(same, 0.0, distance / np.maximum(largest, np.finfo(np.float32).tiny))
+    return np.where(np.isnan(errors), np.inf, errors)
