@@ -66,30 +66,33 @@ def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F
         return _matrix(_floats(values.transpose(0, 2, 1)), outputs, width)
     if packing == Packing.TILE16_BF16:
         _check_multiple(width, 2)
-        (pairs,) = _planes(raw, [((tiles, width // 2, TILE_OUTPUTS, 2), np.uint16)])
-        return _matrix(_floats(pairs.transpose(0, 2, 1, 3)), outputs, width)
+        # A pair of neighbours moves as one 32-bit word.
+        (pairs,) = _planes(raw, [((tiles, width // 2, TILE_OUTPUTS), np.uint32)])
+        ordered = np.ascontiguousarray(pairs.transpose(0, 2, 1)).view(np.uint16)
+        return _matrix(_floats(ordered), outputs, width)
     _check_multiple(width, Q8_BLOCK)
     return _matrix(_blocks(raw, packing, tiles, width // Q8_BLOCK), outputs, width)
 
 
 def _blocks(raw: U8, packing: int, tiles: int, blocks: int) -> F32:
     """A block-quantised matrix as `f32 [tiles, 16, blocks, 32]`."""
-    bytes_of_32 = (tiles, blocks, 8, TILE_OUTPUTS, 4)
-    nibbles_of_32 = (tiles, blocks, 4, TILE_OUTPUTS, 4)
+    # The innermost four codes of a plane are neighbours in k: they move as one 32-bit word.
+    bytes_of_32 = ((tiles, blocks, 8, TILE_OUTPUTS), np.uint32)
+    nibbles_of_32 = ((tiles, blocks, 4, TILE_OUTPUTS), np.uint32)
     scale = ((tiles, blocks, TILE_OUTPUTS), np.float16)
     if packing == Packing.TILE16_Q8_0:
-        q, d = _planes(raw, [(bytes_of_32, np.uint8), scale])
+        q, d = _planes(raw, [bytes_of_32, scale])
         return _by_output(d)[..., None] * (_codes(q) - np.float32(128))
     if packing == Packing.TILE16_Q4_0:
-        q, d = _planes(raw, [(nibbles_of_32, np.uint8), scale])
+        q, d = _planes(raw, [nibbles_of_32, scale])
         return _by_output(d)[..., None] * (_nibbles(q) - np.float32(8))
     if packing == Packing.TILE16_Q4_1:
-        q, d, m = _planes(raw, [(nibbles_of_32, np.uint8), scale, scale])
+        q, d, m = _planes(raw, [nibbles_of_32, scale, scale])
         return _by_output(d)[..., None] * _nibbles(q) + _by_output(m)[..., None]
     if packing == Packing.TILE16_Q6_K:
         q, s, d = _planes(
             raw,
-            [(bytes_of_32, np.uint8), ((tiles, blocks, 2, TILE_OUTPUTS), np.int8), scale],
+            [bytes_of_32, ((tiles, blocks, 2, TILE_OUTPUTS), np.int8), scale],
         )
         halves = s.transpose(0, 3, 1, 2).astype(np.float32) * _by_output(d)[..., None]
         return halves.repeat(_HALF, axis=-1) * (_codes(q) - np.float32(32))
@@ -102,15 +105,16 @@ def _by_output(scales: NDArray[Any]) -> F32:
 
 
 def _codes(q: NDArray[Any]) -> F32:
-    """`u8 [T, KB, G, 16, 4]` as `f32 [T, 16, KB, 4 G]`: k = 4 g + j within a block."""
-    tiles, blocks, groups, outputs, four = q.shape
-    ordered = q.transpose(0, 3, 1, 2, 4).reshape(tiles, outputs, blocks, groups * four)
-    return ordered.astype(np.float32)
+    """Words `[T, KB, G, 16]` of four codes as `f32 [T, 16, KB, 4 G]`: k = 4 g + j in a block."""
+    ordered = np.ascontiguousarray(q.transpose(0, 3, 1, 2))
+    return ordered.view(np.uint8).astype(np.float32)
 
 
 def _nibbles(q: NDArray[Any]) -> F32:
-    """`u8 [T, KB, 4, 16, 4]` as `f32 [T, 16, KB, 32]`: low nibbles are the first half block."""
-    return np.concatenate([_codes(q & 15), _codes(q >> 4)], axis=-1)
+    """Words `[T, KB, 4, 16]` of four code pairs as `f32 [T, 16, KB, 32]`: the low nibbles are the
+    first half of a block."""
+    low, high = q & np.uint32(0x0F0F0F0F), (q >> np.uint32(4)) & np.uint32(0x0F0F0F0F)
+    return np.concatenate([_codes(low), _codes(high)], axis=-1)
 
 
 def _floats(values: NDArray[Any]) -> F32:
