@@ -151,10 +151,15 @@ def linear_into(
 
 
 def linear_add(
-    program: ProgramRecorder, rows: Rows, x: Activation, weight: Matrix, residual: Activation
+    program: ProgramRecorder,
+    rows: Rows,
+    x: Activation,
+    weight: Matrix,
+    residual: Activation,
+    bias: BufferHandle | None = None,
 ) -> None:
-    """residual += x Wᵀ."""
-    _linear(program, rows, x, weight, residual.buffer, None, accumulate=True)
+    """residual += x Wᵀ (+ bias)."""
+    _linear(program, rows, x, weight, residual.buffer, bias, accumulate=True)
 
 
 def _linear(

@@ -1,0 +1,150 @@
+"""The `ignition` command: prepare a checkpoint, list recipes, make keys.
+
+Reads options and shows progress; the work is `preparation.prepare`'s. What is wrong is said in
+one line, with exit status 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from helios.errors import HeliosError
+from ignition import recipes
+from ignition.preparation import signing
+from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
+from ignition.preparation.prepare import Options
+from ignition.preparation.prepare import prepare as prepare_core
+from ignition.preparation.quantisation import WeightStorage
+
+app = typer.Typer(
+    help="Prepares language models into cores, which Helios serves.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def prepare(
+    checkpoint: Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")],
+    out: Annotated[Path, typer.Argument(help="The folder that becomes the core.")],
+    key: Annotated[Path, typer.Option(help="Private key that signs the core.")],
+    namespace: Annotated[str, typer.Option(help="Publisher, as --accept must repeat it.")],
+    recipe: Annotated[str, typer.Option(help="Recipe, see `ignition recipes`.")] = "auto",
+    storage: Annotated[
+        WeightStorage, typer.Option(help="How weight matrices are kept.")
+    ] = WeightStorage.AS_STORED,
+    served_id: Annotated[
+        str | None, typer.Option(help="Model name that clients send; default: from CHECKPOINT.")
+    ] = None,
+    alias: Annotated[list[str] | None, typer.Option(help="Another name; repeatable.")] = None,
+    max_active: Annotated[int, typer.Option(help="Requests that run at once.")] = (
+        DEFAULT_MAX_ACTIVE
+    ),
+    prefill: Annotated[str, typer.Option(help="Tokens of each prefill program.")] = ",".join(
+        map(str, DEFAULT_PREFILL_EXTENTS)
+    ),
+    decode: Annotated[
+        str | None,
+        typer.Option(help="Lanes of each decode program; default: 1,2,4,8,16,32 and MAX_ACTIVE."),
+    ] = None,
+    max_context: Annotated[
+        int | None, typer.Option(help="Tokens of the longest request; default: the model's.")
+    ] = None,
+    target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing core.")] = False,
+) -> None:
+    """Prepare a checkpoint into a core."""
+    options = Options(
+        namespace=namespace,
+        served_id=served_id or checkpoint.resolve().stem.lower(),
+        aliases=tuple(alias or ()),
+        licence_terms=licence_terms,
+        recipe=recipe,
+        storage=storage,
+        target=target,
+        max_active=max_active,
+        prefill=_capacities("--prefill", prefill),
+        decode=None if decode is None else _capacities("--decode", decode),
+        max_context=max_context,
+    )
+    private_key = signing.read_private_key(key)
+    console = Console(stderr=True)
+    prepare_core(checkpoint, out, options, private_key, _Terminal(console), replace=force)
+    console.print(f"wrote {out}", highlight=False)
+
+
+@app.command("recipes")
+def list_recipes() -> None:
+    """List the model families that can be prepared."""
+    table = Table("recipe", "prepares", "architectures")
+    for recipe in recipes.RECIPES:
+        table.add_row(recipe.name, recipe.summary, ", ".join(recipe.families))
+    Console().print(table)
+
+
+@app.command()
+def keygen(
+    out: Annotated[Path, typer.Argument(help="Private key file; OUT.pub gets the public key.")],
+) -> None:
+    """Make a key that signs cores."""
+    public = signing.generate(out)
+    Console(stderr=True).print(f"wrote {out} (keep it private) and {public}", highlight=False)
+
+
+class _Terminal:
+    """Shows stages as bars and notes as lines, on standard error."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        with bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+            bar.update(task, total=total or 1, completed=total or 1)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"note: {text}", highlight=False)
+
+
+def _capacities(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no list of numbers like 1,2,4", param_hint=option
+        ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `ignition` script."""
+    try:
+        app(args=arguments)
+    except HeliosError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        print(f"error: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Records a core's oracle: prompts with the answers of the float32 reference replay.
+
+Only tokens that lead the second best clearly are kept, so that they hold on every kernel path.
+Replaying is `helios.runtime.oracle`'s; here are the prompts and the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Final
+
+from helios.runtime.model_runtime import ModelRuntime
+from tokenizers import Tokenizer
+
+from helios.runtime.oracle import ReplayedToken, greedy_replay
+from helios.schema import core_pb2
+from ignition.preparation import chat
+from ignition.preparation.checkpoints.checkpoint import Checkpoint
+
+SMALLEST_LEAD_NATS: Final = 0.5
+# An error of half the lead can't change a token.
+LOGPROB_TOLERANCE: Final = SMALLEST_LEAD_NATS / 2
+FEWEST_TOKENS: Final = 4
+MOST_TOKENS: Final = 24
+# Stored to this many decimals, far inside the tolerance: the last bits of a replay in float32
+# differ between machines, a core's bytes shouldn't.
+_DECIMALS: Final = 3
+
+# Continuations that even small models are sure of.
+_QUESTIONS: Final = (
+    "What is the capital of France?",
+    "Count from one to ten.",
+    "Name the days of the week.",
+)
+_BEGINNINGS: Final = (
+    "1, 2, 3, 4, 5, 6, 7,",
+    "Monday, Tuesday, Wednesday,",
+    "The quick brown fox jumps over the",
+    "A B C D E F G H I J",
+)
+
+
+def prompts(checkpoint: Checkpoint) -> list[list[int]]:
+    """Chat prompts, where there is a template, and plain ones, as token ids."""
+    tokenizer = Tokenizer.from_buffer(checkpoint.tokenizer_json())
+    tokens = checkpoint.template_tokens
+    template = checkpoint.chat_template()
+    asked = []
+    if template is not None:
+        turns = [[{"role": "user", "content": text}] for text in _QUESTIONS]
+        asked = [chat.render(template, tokens, turn, generation_prompt=True) for turn in turns]
+    start = tokens.bos_token if tokens.add_bos_token and tokens.bos_token is not None else ""
+    texts = [*asked, *(start + text for text in _BEGINNINGS)]
+    return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+def record(
+    runtime: ModelRuntime, prompts: Sequence[Sequence[int]], progress: Callable[[int], None]
+) -> core_pb2.Oracle:
+    """Replays each prompt and keeps the cases that qualify; there may be none. `progress` gets
+    the number of prompts replayed."""
+    oracle = core_pb2.Oracle(logprob_tolerance=LOGPROB_TOLERANCE)
+    for number, prompt in enumerate(prompts, start=1):
+        count = min(MOST_TOKENS, runtime.geometry.max_context_tokens - len(prompt))
+        if count >= FEWEST_TOKENS:
+            case = clear_case(prompt, greedy_replay(runtime, prompt, count))
+            if case is not None:
+                oracle.cases.append(case)
+        progress(number)
+    return oracle
+
+
+def clear_case(
+    prompt: Sequence[int], replayed: Sequence[ReplayedToken]
+) -> core_pb2.OracleCase | None:
+    """The tokens before the first that doesn't lead clearly; None where they are too few."""
+    clear = list(takewhile(lambda token: token.lead >= SMALLEST_LEAD_NATS, replayed))
+    if len(clear) < FEWEST_TOKENS:
+        return None
+    return core_pb2.OracleCase(
+        prompt_tokens=prompt,
+        expected_tokens=[token.token for token in clear],
+        expected_logprobs=[round(token.logprob, _DECIMALS) for token in clear],
+        smallest_lead=round(min(token.lead for token in clear), _DECIMALS),
+    )

@@ -1,0 +1,167 @@
+"""The weights of a core in the making: which tensors, in which storage, where in the resource.
+
+Recipes declare matrices and vectors while they record; nothing is packed then. `content` packs
+one tensor after the other later, so that memory holds a single matrix. The storage chosen for the
+whole core is applied here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.errors import ContractError
+from helios.schema import core_pb2
+from helios.schema import execution_pb2 as pb
+from ignition.capture.buffers import BufferTable
+from ignition.capture.handles import BufferHandle, Matrix
+from ignition.preparation.checkpoints.checkpoint import Checkpoint
+from ignition.preparation.packing import Bytes, Storage
+from ignition.preparation.quantisation import WeightStorage, store_as
+from ignition.preparation.stored_matrix import StoredMatrix
+
+CATALOG_VERSION: Final = 1
+_STORED: Final = {
+    WeightStorage.BF16: Storage.BF16,
+    WeightStorage.INT8: Storage.Q8_0,
+    WeightStorage.INT4: Storage.Q4_1,
+}
+_DTYPE: Final = {
+    Storage.F32: pb.DTYPE_F32,
+    Storage.F16: pb.DTYPE_F16,
+    Storage.BF16: pb.DTYPE_BF16,
+}
+_VECTOR_STORAGE: Final = "F32"
+
+Join = Callable[[Sequence[StoredMatrix]], StoredMatrix]
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    handle: BufferHandle
+    content: Callable[[], Bytes]
+
+
+class WeightSet:
+    """Declared weights. `notes` collects what the storage choice couldn't do as asked."""
+
+    def __init__(self, buffers: BufferTable, checkpoint: Checkpoint, choice: WeightStorage) -> None:
+        self._buffers = buffers
+        self._checkpoint = checkpoint
+        self._choice = choice
+        self._tensors: list[_Tensor] = []
+        self._views: list[core_pb2.WeightView] = []
+        self.notes: list[str] = []
+
+    def matrix(self, name: str, tensors: Sequence[str], join: Join) -> Matrix:
+        """Declares a projection that `join` makes of the checkpoint's matrices `tensors`, in the
+        core's storage."""
+        return self._matrix(name, tensors, join, self._choice)
+
+    def vocabulary_matrix(self, tensor: str) -> Matrix:
+        """Declares an embedding or head: 8-bit where the core is 4-bit, since its error meets
+        the logits directly."""
+        choice = self._choice
+        if choice is WeightStorage.INT4:
+            choice = WeightStorage.INT8
+        return self._matrix(tensor, [tensor], lambda matrices: matrices[0], choice)
+
+    def vector(self, name: str, tensors: Sequence[str]) -> BufferHandle:
+        """Declares norm weights or biases of the checkpoint, one after the other, kept as f32."""
+        parts = [self._checkpoint.vector(tensor) for tensor in tensors]
+        return self._vector(name, np.concatenate(parts), tensors)
+
+    def table(self, name: str, values: NDArray[np.float32]) -> BufferHandle:
+        """Declares values that the recipe has computed, kept as f32."""
+        return self._vector(name, values, [])
+
+    def catalog(self) -> core_pb2.WeightCatalog:
+        """Which tensor of the checkpoint went into which buffer, in which storage."""
+        return core_pb2.WeightCatalog(version=CATALOG_VERSION, views=self._views)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the resource."""
+        return self._buffers.weights_nbytes
+
+    def content(self) -> Iterator[memoryview]:
+        """The resource from its first byte to its last, packed piece by piece."""
+        written = 0
+        for tensor in self._tensors:
+            packed = tensor.content()
+            if packed.nbytes != tensor.handle.nbytes:
+                raise ContractError(
+                    f"packed to {packed.nbytes} bytes, declared with {tensor.handle.nbytes}",
+                    where=tensor.handle.name,
+                )
+            yield memoryview(bytes(tensor.handle.offset - written))
+            yield packed.data
+            written = tensor.handle.offset + tensor.handle.nbytes
+
+    def _vector(
+        self, name: str, values: NDArray[np.float32], tensors: Sequence[str]
+    ) -> BufferHandle:
+        handle = self._buffers.weight(name, pb.DTYPE_F32, pb.PACKING_PLAIN, values.shape)
+        content = np.ascontiguousarray(values, "<f4").view(np.uint8)
+        self._add(handle, lambda: content, tensors, _VECTOR_STORAGE)
+        return handle
+
+    def _matrix(
+        self, name: str, tensors: Sequence[str], join: Join, choice: WeightStorage
+    ) -> Matrix:
+        # Only the form is kept: readers may copy rows, so matrices are read again when packed.
+        forms = [(m.storage, m.shape) for m in map(self._checkpoint.matrix, tensors)]
+        outputs = sum(shape[0] for _, shape in forms)
+        width = forms[0][1][1]
+        convert, storage = self._conversion(name, {s for s, _ in forms}, width, choice)
+        handle = self._buffers.weight(
+            name, _DTYPE.get(storage, pb.DTYPE_U8), storage.packing, (outputs, width)
+        )
+
+        def content() -> Bytes:
+            return join([convert(self._checkpoint.matrix(t)) for t in tensors]).pack().data
+
+        self._add(handle, content, tensors, storage.value)
+        return Matrix(handle, outputs, width)
+
+    def _conversion(
+        self, name: str, storages: set[Storage], width: int, choice: WeightStorage
+    ) -> tuple[Callable[[StoredMatrix], StoredMatrix], Storage]:
+        """How each matrix is changed before they are joined, and what they are then."""
+        if choice is not WeightStorage.AS_STORED:
+            storage = _STORED[choice]
+            if width % storage.width_multiple:
+                self.notes.append(
+                    f"{name} is {width} wide, no multiple of {storage.width_multiple}: kept as "
+                    f"bf16 instead of {choice.value}"
+                )
+                choice, storage = WeightStorage.BF16, Storage.BF16
+            return (lambda matrix: store_as(matrix, choice)), storage
+        if len(storages) == 1:
+            (storage,) = storages
+            return (lambda matrix: matrix), storage
+        # Block formats of different kinds have no common form but their exact values.
+        kinds = ", ".join(sorted(storage.value for storage in storages))
+        self.notes.append(f"{name} joins {kinds}: kept as F32, which holds their exact values")
+        return _exact_f32, Storage.F32
+
+    def _add(
+        self,
+        handle: BufferHandle,
+        content: Callable[[], Bytes],
+        tensors: Sequence[str],
+        storage: str,
+    ) -> None:
+        self._tensors.append(_Tensor(handle, content))
+        self._views.extend(
+            core_pb2.WeightView(tensor=tensor, buffer=handle.name, storage=storage)
+            for tensor in tensors
+        )
+
+
+def _exact_f32(matrix: StoredMatrix) -> StoredMatrix:
+    return StoredMatrix.from_elements(Storage.F32, matrix.dequantise())

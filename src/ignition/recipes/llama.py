@@ -1,0 +1,220 @@
+"""The recipe of dense decoders with rotary attention and a gated feed-forward.
+
+Llama, SmolLM2, Mistral, Qwen2/2.5 (biases on query, key and value), Qwen3 (norms on query and key
+heads); tied or untied heads. Holds these models' semantic metadata and their arithmetic, as calls
+of the op layer; how requests are admitted and sampled is `paged_text`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from helios.errors import ContractError
+from helios.schema import contract_pb2
+from helios.schema import execution_pb2 as pb
+from ignition.capture import ops
+from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
+from ignition.capture.ops import Heads, PageTable, Planes, Role, RotaryEmbedding, RowBinding
+from ignition.capture.program import ProgramRecorder
+from ignition.capture.recorder import Recorder
+from ignition.preparation import chat, contract, paged_text
+from ignition.preparation.checkpoints.checkpoint import Checkpoint, ModelParameters
+from ignition.preparation.checkpoints.rope import inverse_frequencies
+from ignition.preparation.paged_text import Extents
+from ignition.preparation.stored_matrix import concatenate, interleave_tiles
+from ignition.preparation.weights import Join, WeightSet
+
+NAME = "llama"
+SUMMARY = "dense decoders: Llama, SmolLM2, Mistral, Qwen2/2.5, Qwen3"
+FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+
+def capture(
+    checkpoint: Checkpoint, recorder: Recorder, weights: WeightSet, extents: Extents
+) -> contract_pb2.ModelContract:
+    """Declares the model's weights and cache, records its programs, returns its contract."""
+    parameters = checkpoint.parameters
+    if parameters.activation != "silu":
+        raise ContractError(
+            f"the feed-forward's activation is {parameters.activation}",
+            where=checkpoint.family,
+            remedy="This recipe knows silu",
+        )
+    model = _DenseDecoder(parameters, recorder, weights)
+    return contract_pb2.ModelContract(
+        version=contract.CONTRACT_VERSION,
+        vocabulary=contract.vocabulary(parameters.vocabulary),
+        input_vocabulary=contract_pb2.InputVocabulary(input_tokens=parameters.vocabulary),
+        cache=contract.paged_cache(model.plane_names),
+        graphs=paged_text.record(recorder, model, extents),
+        frontend=contract.text_frontend(
+            checkpoint.eos_ids,
+            checkpoint.template_tokens,
+            chat.envelope(checkpoint.chat_template(), checkpoint.template_tokens),
+        ),
+        state_views=contract.state_views(extents.pages_per_request),
+    )
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attention_norm: BufferHandle
+    qkv: Matrix
+    qkv_bias: BufferHandle | None
+    q_norm: BufferHandle | None
+    k_norm: BufferHandle | None
+    output: Matrix
+    output_bias: BufferHandle | None
+    feed_forward_norm: BufferHandle
+    gate_up: Matrix
+    down: Matrix
+    planes: Planes
+
+
+class _DenseDecoder:
+    """The model as `paged_text` asks for it."""
+
+    def __init__(self, p: ModelParameters, recorder: Recorder, weights: WeightSet) -> None:
+        self._parameters = p
+        self._heads = Heads(p.heads, p.kv_heads, p.head_dim)
+        self._embedding = weights.vocabulary_matrix("embedding")
+        self._rotary = RotaryEmbedding(
+            weights.table("inverse_frequency", inverse_frequencies(p)), attention_factor=1.0
+        )
+        self._layers = [_declare_layer(index, p, recorder, weights) for index in range(p.layers)]
+        self._final_norm = weights.vector("final_norm", ["final_norm"])
+        self._head = self._embedding if p.tied_embeddings else weights.vocabulary_matrix("head")
+
+    @property
+    def vocabulary_tokens(self) -> int:
+        return self._parameters.vocabulary
+
+    @property
+    def plane_names(self) -> list[str]:
+        """All cache planes, layer by layer."""
+        planes = [layer.planes for layer in self._layers]
+        return [plane.name for pair in planes for plane in (pair.keys, pair.values)]
+
+    def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
+        x = ops.embed(program, "x", at, self._embedding)
+        for layer in self._layers:
+            self._attend(program, at, table, layer, x)
+            self._feed_forward(program, at.rows, layer, x)
+        return x
+
+    def head(
+        self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
+    ) -> None:
+        form = ops.input_format(self._head, Role.HEAD)
+        normed = ops.rms_norm(
+            program, "head_in", rows, x, self._final_norm, self._parameters.rms_epsilon, form
+        )
+        ops.linear_into(program, rows, normed, self._head, logits)
+
+    def _attend(
+        self,
+        program: ProgramRecorder,
+        at: RowBinding,
+        table: PageTable,
+        layer: _Layer,
+        x: Activation,
+    ) -> None:
+        epsilon = self._parameters.rms_epsilon
+        form = ops.input_format(layer.qkv, Role.QKV)
+        normed = ops.rms_norm(
+            program, "attention_in", at.rows, x, layer.attention_norm, epsilon, form
+        )
+        qkv = ops.linear(program, "qkv", at.rows, normed, layer.qkv, layer.qkv_bias)
+        ops.rope_and_cache(
+            program,
+            at,
+            qkv,
+            self._heads,
+            table,
+            layer.planes,
+            self._rotary,
+            q_norm=layer.q_norm,
+            k_norm=layer.k_norm,
+            epsilon=epsilon,
+        )
+        mixed = ops.attention(
+            program,
+            "attention_out",
+            at,
+            qkv,
+            self._heads,
+            table,
+            layer.planes,
+            window=self._parameters.sliding_window or 0,
+            scale=1 / sqrt(self._heads.width),
+            form=ops.input_format(layer.output, Role.INNER),
+        )
+        ops.linear_add(program, at.rows, mixed, layer.output, x, layer.output_bias)
+
+    def _feed_forward(
+        self, program: ProgramRecorder, rows: Rows, layer: _Layer, x: Activation
+    ) -> None:
+        normed = ops.rms_norm(
+            program,
+            "feed_forward_in",
+            rows,
+            x,
+            layer.feed_forward_norm,
+            self._parameters.rms_epsilon,
+            ops.input_format(layer.gate_up, Role.INNER),
+        )
+        gated = ops.linear_silu_mul(
+            program,
+            "gated",
+            rows,
+            normed,
+            layer.gate_up,
+            ops.input_format(layer.down, Role.INNER),
+        )
+        ops.linear_add(program, rows, gated, layer.down, x)
+
+
+def _declare_layer(
+    index: int, parameters: ModelParameters, recorder: Recorder, weights: WeightSet
+) -> _Layer:
+    prefix = f"layers.{index}"
+
+    def matrix(name: str, *parts: str, join: Join = concatenate) -> Matrix:
+        return weights.matrix(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]], join)
+
+    def vector(name: str, *parts: str) -> BufferHandle:
+        return weights.vector(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]])
+
+    biases = parameters.attention_biases
+    norms = parameters.query_key_norms
+    return _Layer(
+        attention_norm=vector("attention_norm"),
+        qkv=matrix("qkv", "query", "key", "value"),
+        qkv_bias=vector("qkv_bias", "query_bias", "key_bias", "value_bias") if biases else None,
+        q_norm=vector("query_norm") if norms else None,
+        k_norm=vector("key_norm") if norms else None,
+        output=matrix("output"),
+        output_bias=vector("output_bias") if parameters.output_bias else None,
+        feed_forward_norm=vector("feed_forward_norm"),
+        gate_up=matrix("gate_up", "gate", "up", join=lambda pair: interleave_tiles(*pair)),
+        down=matrix("down"),
+        planes=_declare_planes(index, parameters, recorder),
+    )
+
+
+def _declare_planes(index: int, parameters: ModelParameters, recorder: Recorder) -> Planes:
+    def plane(kind: str, *row: int) -> BufferHandle:
+        return recorder.buffers.plain(
+            f"cache.{kind}.{index}",
+            pb.BUFFER_CLASS_CACHE,
+            pb.DTYPE_F16,
+            (parameters.kv_heads, *row),
+            leading=pb.LEADING_COUNT_CACHE_PAGES,
+        )
+
+    # A page's keys lie transposed: attention reads one element of all its tokens at a time.
+    return Planes(
+        keys=plane("k", parameters.head_dim, contract.PAGE_TOKENS),
+        values=plane("v", contract.PAGE_TOKENS, parameters.head_dim),
+    )
