@@ -9,7 +9,6 @@ stream is cut, the deltas add up to the same text. `OutputPipeline` owns one per
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
 from typing import Final
 
 from helios.frontend.tokenizer import Tokenizer
@@ -25,13 +24,11 @@ class Detokenizer:
         self._decoder = _UTF8(errors="replace")
         self._strip_space = tokenizer.strips_leading_space and not continues
 
-    def push(self, tokens: Iterable[int]) -> str:
-        """The text that `tokens` complete. Special tokens have none."""
-        tokenizer = self._tokenizer
-        data = b"".join(
-            tokenizer.token_bytes(token) for token in tokens if token not in tokenizer.special_ids
-        )
-        return self._visible(self._decoder.decode(data))
+    def push(self, token: int) -> str:
+        """The text that `token` completes. Special tokens have none."""
+        if token in self._tokenizer.special_ids:
+            return ""
+        return self._visible(self._decoder.decode(self._tokenizer.token_bytes(token)))
 
     def finish(self) -> str:
         """What is still held back, once no more tokens can come: bytes that never became a

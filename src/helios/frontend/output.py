@@ -17,11 +17,12 @@ from helios.frontend.tokenizer import Tokenizer
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """One generated token. `data` is what it adds to the text; for a hidden token, its
-    spelling."""
+    spelling. `offset` counts the characters of visible text before it."""
 
     token: int
     data: bytes
     logprob: float
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,23 @@ class OutputPipeline:
         self._detokenizer = Detokenizer(tokenizer, continues=request.continues)
         self.prompt_tokens = len(request.prompt_tokens)
         self.output_tokens = 0
+        self._characters = 0
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[float], *, last: bool) -> OutputDelta:
         """The delta of newly generated tokens. `last` says that no more will come, which
         releases what the detokenizer held back."""
-        self.output_tokens += len(tokens)
-        text = self._detokenizer.push(token for token in tokens if token not in self._eos_ids)
+        pieces = []
+        items = []
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            data = self._tokenizer.token_bytes(token)
+            items.append(TokenText(token, data, logprob, self._characters))
+            if token not in self._eos_ids:
+                pieces.append(self._shown(self._detokenizer.push(token)))
         if last:
-            text += self._detokenizer.finish()
-        return OutputDelta(
-            text,
-            tuple(
-                TokenText(token, self._tokenizer.token_bytes(token), logprob)
-                for token, logprob in zip(tokens, logprobs, strict=True)
-            ),
-        )
+            pieces.append(self._shown(self._detokenizer.finish()))
+        self.output_tokens += len(items)
+        return OutputDelta("".join(pieces), tuple(items))
+
+    def _shown(self, text: str) -> str:
+        self._characters += len(text)
+        return text

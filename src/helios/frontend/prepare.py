@@ -18,6 +18,11 @@ from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
 
+
+class PromptTooLongError(RequestError):
+    """Prompt, or prompt and asked output, don't fit into the model's context."""
+
+
 _SEED_MASK: Final = (1 << 64) - 1
 _TOP_K_LIMIT: Final = (1 << 31) - 1
 
@@ -159,7 +164,7 @@ class Preparer:
         context = self._limits.max_context_tokens
         left = context - prompt_tokens
         if left < 1:
-            raise RequestError(
+            raise PromptTooLongError(
                 f"the prompt has {prompt_tokens} tokens, and prompt and output together may have"
                 f" {context}",
                 where=where,
@@ -172,7 +177,7 @@ class Preparer:
                 f"{asked} is too small", where="max_tokens", remedy="Ask for 1 or more"
             )
         if asked > left:
-            raise RequestError(
+            raise PromptTooLongError(
                 f"{asked} output tokens after a prompt of {prompt_tokens} tokens make"
                 f" {prompt_tokens + asked}, and the model's context holds {context}",
                 where="max_tokens",

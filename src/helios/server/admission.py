@@ -1,0 +1,38 @@
+"""Admission permits: how many requests the HTTP process holds at once.
+
+A permit covers preparation, queueing, generation and the delivery of the last byte, so it bounds
+the output that slow readers can make the process keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from helios.server.failures import ApiError
+
+
+class Admission:
+    """Counts permits. Only touched by the event loop's thread."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.held = 0
+        self.refused = 0
+
+    @contextmanager
+    def permit(self) -> Iterator[None]:
+        """Holds a permit. Raises ApiError 429 when all are taken."""
+        if self.held >= self.capacity:
+            self.refused += 1
+            raise ApiError(
+                429,
+                f"all {self.capacity} places are taken. Try again later",
+                code="queue_full",
+                retry_after_s=1,
+            )
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1

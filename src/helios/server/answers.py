@@ -1,0 +1,218 @@
+"""Response bodies as types: JSON answers, stream chunks, model list, states.
+
+Their descriptions become `/openapi.json`. `presentation` fills in the generation ones, `routes`
+the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+FinishReason = Literal["stop", "length"]
+
+_ID = "Identifies the answer; the same in every chunk of a stream."
+_CREATED = "Unix time in seconds."
+_MODEL = "The served id of the model that answered."
+_FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give equal answers."
+_INDEX = "0."
+_FINISH = "`stop`: the model ended its answer. `length`: the output limit was reached."
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of a request."""
+
+    prompt_tokens: Annotated[int, Meta(description="Tokens of the prompt, template included.")]
+    completion_tokens: Annotated[
+        int, Meta(description="Tokens generated, the hidden end-of-sequence token included.")
+    ]
+    total_tokens: Annotated[int, Meta(description="The sum of both.")]
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """A generated token with its log-probability."""
+
+    token: Annotated[
+        str, Meta(description="The token's text; half characters as replacement characters.")
+    ]
+    logprob: Annotated[float, Meta(description="Natural log-probability under the raw logits.")]
+    bytes: Annotated[list[int], Meta(description="The token's text as UTF-8 bytes.")]
+    top_logprobs: Annotated[list[None], Meta(description="Always empty.")] = []
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of a chat answer or chunk."""
+
+    content: Annotated[
+        list[TokenLogprob], Meta(description="One entry a generated token, hidden ones included.")
+    ]
+    refusal: Annotated[None, Meta(description="Always null.")] = None
+
+
+class AssistantMessage(msgspec.Struct, frozen=True):
+    """The answer."""
+
+    content: Annotated[str, Meta(description="The answer's text.")]
+    role: Annotated[Literal["assistant"], Meta(description="Always `assistant`.")] = "assistant"
+    refusal: Annotated[None, Meta(description="Always null.")] = None
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """One answer."""
+
+    message: Annotated[AssistantMessage, Meta(description="The answer.")]
+    finish_reason: Annotated[FinishReason, Meta(description=_FINISH)]
+    logprobs: Annotated[ChatLogprobs | None, Meta(description="With `logprobs: true`.")] = None
+    index: Annotated[int, Meta(description=_INDEX)] = 0
+
+
+class ChatCompletion(msgspec.Struct, frozen=True):
+    """The answer to a chat request."""
+
+    id: Annotated[str, Meta(description=_ID)]
+    created: Annotated[int, Meta(description=_CREATED)]
+    model: Annotated[str, Meta(description=_MODEL)]
+    system_fingerprint: Annotated[str, Meta(description=_FINGERPRINT)]
+    choices: Annotated[list[ChatChoice], Meta(description="One answer.")]
+    usage: Annotated[Usage, Meta(description="Token counts.")]
+    object: Annotated[Literal["chat.completion"], Meta(description="Always `chat.completion`.")] = (
+        "chat.completion"
+    )
+
+
+class ChatDelta(msgspec.Struct, frozen=True):
+    """What a chunk adds to the message."""
+
+    role: Annotated[
+        Literal["assistant"] | UnsetType, Meta(description="In the first chunk: `assistant`.")
+    ] = UNSET
+    content: Annotated[str | UnsetType, Meta(description="Text to append.")] = UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, frozen=True):
+    """One answer's part of a chunk."""
+
+    delta: Annotated[ChatDelta, Meta(description="What this chunk adds.")]
+    finish_reason: Annotated[
+        FinishReason | None, Meta(description=f"Null until the last choice chunk. {_FINISH}")
+    ] = None
+    logprobs: Annotated[ChatLogprobs | None, Meta(description="With `logprobs: true`.")] = None
+    index: Annotated[int, Meta(description=_INDEX)] = 0
+
+
+class ChatChunk(msgspec.Struct, frozen=True):
+    """One event of a streamed chat answer; after the last one comes `[DONE]`."""
+
+    id: Annotated[str, Meta(description=_ID)]
+    created: Annotated[int, Meta(description=_CREATED)]
+    model: Annotated[str, Meta(description=_MODEL)]
+    system_fingerprint: Annotated[str, Meta(description=_FINGERPRINT)]
+    choices: Annotated[
+        list[ChatChunkChoice], Meta(description="One entry; none in the usage chunk.")
+    ]
+    usage: Annotated[
+        Usage | UnsetType | None,
+        Meta(description="With `include_usage`: null, and the counts in the usage chunk."),
+    ] = UNSET
+    object: Annotated[
+        Literal["chat.completion.chunk"], Meta(description="Always `chat.completion.chunk`.")
+    ] = "chat.completion.chunk"
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities of a plain completion or chunk: three lists of one entry a token."""
+
+    tokens: Annotated[list[str], Meta(description="Each token's text.")]
+    token_logprobs: Annotated[
+        list[float], Meta(description="Natural log-probabilities under the raw logits.")
+    ]
+    text_offset: Annotated[
+        list[int],
+        Meta(description="Characters of output text before each token."),
+    ]
+    top_logprobs: Annotated[None, Meta(description="Always null.")] = None
+
+
+class CompletionChoice(msgspec.Struct, frozen=True):
+    """One continuation, or a chunk's part of it."""
+
+    text: Annotated[str, Meta(description="Generated text; in a chunk, text to append.")]
+    finish_reason: Annotated[
+        FinishReason | None, Meta(description=f"Null until the last choice chunk. {_FINISH}")
+    ]
+    logprobs: Annotated[CompletionLogprobs | None, Meta(description="With `logprobs: 0`.")] = None
+    index: Annotated[int, Meta(description=_INDEX)] = 0
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """The answer to a completions request; a stream sends it in parts, then `[DONE]`."""
+
+    id: Annotated[str, Meta(description=_ID)]
+    created: Annotated[int, Meta(description=_CREATED)]
+    model: Annotated[str, Meta(description=_MODEL)]
+    system_fingerprint: Annotated[str, Meta(description=_FINGERPRINT)]
+    choices: Annotated[
+        list[CompletionChoice], Meta(description="One entry; none in a stream's usage chunk.")
+    ]
+    usage: Annotated[
+        Usage | UnsetType | None,
+        Meta(
+            description="Token counts. In a stream only with `include_usage`: null, and the counts"
+            " in the usage chunk."
+        ),
+    ] = UNSET
+    object: Annotated[Literal["text_completion"], Meta(description="Always `text_completion`.")] = (
+        "text_completion"
+    )
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A model that requests may name."""
+
+    id: Annotated[str, Meta(description="What to send as `model`.")]
+    created: Annotated[int, Meta(description="When this server started, Unix time in seconds.")]
+    owned_by: Annotated[str, Meta(description="The namespace of the core's publisher.")]
+    max_context_tokens: Annotated[
+        int, Meta(description="Most tokens of prompt and output together.")
+    ]
+    object: Annotated[Literal["model"], Meta(description="Always `model`.")] = "model"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models of this server."""
+
+    data: Annotated[list[Model], Meta(description="The served id first, then its aliases.")]
+    object: Annotated[Literal["list"], Meta(description="Always `list`.")] = "list"
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether the server works."""
+
+    status: Annotated[Literal["ok", "failed"], Meta(description="`failed` with status 500.")]
+    message: Annotated[str, Meta(description="What failed.")] = ""
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether requests are answered now."""
+
+    ready: Annotated[bool, Meta(description="False with status 503.")]
+    reason: Annotated[
+        Literal["loading_core", "loading_model", "draining", "failed"] | None,
+        Meta(description="Why not, where it isn't."),
+    ] = None
+    message: Annotated[str, Meta(description="The same for readers.")] = ""
+    startup_ms: Annotated[
+        dict[str, float], Meta(description="Durations of the start-up phases so far.")
+    ] = {}
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What runs here."""
+
+    version: Annotated[str, Meta(description="Version of Helios.")]
+    core: Annotated[str | None, Meta(description="SHA-256 of the core's signed body.")] = None
+    kernel_path: Annotated[
+        str | None, Meta(description="Target and instruction set of the kernels.")
+    ] = None

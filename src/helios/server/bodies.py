@@ -1,0 +1,194 @@
+"""Request bodies as types. Their descriptions become `/openapi.json`.
+
+What the types can't say, such as which values are not supported, `validation` checks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+_UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
+_ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
+
+
+def _range(low: float, high: float) -> dict[str, float]:
+    return {"minimum": low, "maximum": high}
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """What a stream contains besides the answer."""
+
+    include_usage: Annotated[
+        bool | None,
+        Meta(description="Send a last chunk with token counts and an empty `choices` list."),
+    ] = None
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    """A piece of a message."""
+
+    type: Annotated[str, Meta(description="`text`; other kinds are refused.")]
+    text: Annotated[str | None, Meta(description="The text.")] = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One message of a conversation."""
+
+    role: Annotated[
+        str,
+        Meta(description="`system`, `developer`, `user` or `assistant`, as the model allows."),
+    ]
+    content: Annotated[
+        str | list[ContentPart] | None,
+        Meta(description="The text; several text parts are joined by line breaks."),
+    ] = None
+    name: Annotated[
+        str | None, Meta(description="The speaker's name, for templates that use it.")
+    ] = None
+    reasoning_content: Annotated[
+        str | None,
+        Meta(description="Reasoning of an earlier assistant message, for templates that use it."),
+    ] = None
+    tool_calls: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    tool_call_id: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    function_call: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    audio: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    refusal: Annotated[Any, Meta(description=_ACCEPTED)] = None
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that chat and plain completions share."""
+
+    model: Annotated[str, Meta(description="The model's served id or one of its aliases.")]
+    stream: Annotated[
+        bool | None, Meta(description="Send the answer as server-sent events while it grows.")
+    ] = None
+    stream_options: Annotated[StreamOptions | None, Meta(description="Only with `stream`.")] = None
+    max_tokens: Annotated[
+        int | None,
+        Meta(
+            description="Most tokens to generate. Default: the model's recommendation, or what its"
+            " context leaves after the prompt.",
+            extra_json_schema={"minimum": 1},
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        Meta(
+            description="0 takes the most likely token each time; higher values vary more."
+            " Default: the model's recommendation, or 1.",
+            extra_json_schema=_range(0, 2),
+        ),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        Meta(
+            description="Choose among the most likely tokens that together have this probability."
+            " Default: the model's recommendation, or 1.",
+            extra_json_schema=_range(0, 1),
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        Meta(
+            description="Choose among so many of the most likely tokens; 0 or -1 for all."
+            " Default: the model's recommendation, or 0.",
+            extra_json_schema={"minimum": -1},
+        ),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Meta(
+            description="Leave out tokens less likely than this share of the likeliest."
+            " Default: the model's recommendation, or 0.",
+            extra_json_schema=_range(0, 1),
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Meta(
+            description="Equal requests with equal seeds get equal answers, whatever else the"
+            " server does. Default: a random seed for each request."
+        ),
+    ] = None
+    n: Annotated[int | None, Meta(description=f"Number of answers; 1. {_UNSUPPORTED}")] = None
+    stop: Annotated[
+        str | list[str] | None, Meta(description=f"Stop strings; empty. {_UNSUPPORTED}")
+    ] = None
+    logit_bias: Annotated[dict[str, float] | None, Meta(description=_UNSUPPORTED)] = None
+    presence_penalty: Annotated[float | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
+    frequency_penalty: Annotated[float | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
+    repetition_penalty: Annotated[float | None, Meta(description=f"1. {_UNSUPPORTED}")] = None
+    response_format: Annotated[dict[str, Any] | None, Meta(description=f"Text. {_UNSUPPORTED}")] = (
+        None
+    )
+    stop_token_ids: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    stop_token_sequences: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    return_token_ids: Annotated[bool | None, Meta(description=_UNSUPPORTED)] = None
+    return_token_timestamps: Annotated[bool | None, Meta(description=_UNSUPPORTED)] = None
+    user: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    metadata: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    store: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    service_tier: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    safety_identifier: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    prompt_cache_key: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    prompt_cache_retention: Annotated[Any, Meta(description=_ACCEPTED)] = None
+
+
+class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[
+        list[ChatMessage], Meta(description="The conversation so far, oldest message first.")
+    ]
+    max_completion_tokens: Annotated[
+        int | None,
+        Meta(
+            description="The newer name of `max_tokens`; give one of them.",
+            extra_json_schema={"minimum": 1},
+        ),
+    ] = None
+    logprobs: Annotated[
+        bool | None,
+        Meta(description="Return the log-probability (natural, of the raw logits) of each token."),
+    ] = None
+    top_logprobs: Annotated[int | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
+    chat_template_kwargs: Annotated[
+        dict[str, Any] | None,
+        Meta(description="Variables for the model's chat template, such as `enable_thinking`."),
+    ] = None
+    tools: Annotated[list[Any] | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
+    tool_choice: Annotated[Any, Meta(description=f"`none` or `auto`. {_UNSUPPORTED}")] = None
+    functions: Annotated[list[Any] | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
+    function_call: Annotated[Any, Meta(description=f"`none` or `auto`. {_UNSUPPORTED}")] = None
+    modalities: Annotated[list[str] | None, Meta(description=f"`text` alone. {_UNSUPPORTED}")] = (
+        None
+    )
+    audio: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    reasoning_effort: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    verbosity: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    web_search_options: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    prediction: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    parallel_tool_calls: Annotated[Any, Meta(description=_ACCEPTED)] = None
+
+
+class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
+    """The body of `POST /v1/completions`."""
+
+    prompt: Annotated[
+        str | list[int | str | list[int]],
+        Meta(description="Text or token ids to continue; a list with one of them will do too."),
+    ]
+    logprobs: Annotated[
+        int | None,
+        Meta(
+            description="0 returns each token's log-probability (natural, of the raw logits)."
+            f" {_UNSUPPORTED}"
+        ),
+    ] = None
+    echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
+    suffix: Annotated[str | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
+    best_of: Annotated[int | None, Meta(description=f"1. {_UNSUPPORTED}")] = None

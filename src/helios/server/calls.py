@@ -1,0 +1,110 @@
+"""What the two generation APIs do differently: a validated body as a `Call`.
+
+`generation` handles every call alike; this module knows the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
+from helios.server.bodies import GenerationRequest
+from helios.server.presentation import (
+    AnswerIdentity,
+    ChatPresenter,
+    CompletionPresenter,
+    Presenter,
+)
+from helios.server.validation import (
+    chat_messages,
+    decode_chat,
+    decode_completion,
+    single_prompt,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A generation request, whichever API it came by. `limit_field` is the client's name for
+    the output limit; `ignored` are body fields without meaning here."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+    ignored: tuple[str, ...]
+    id_prefix: str
+    limit_field: str
+    prepare: Callable[[Preparer], PreparedRequest]
+    present: Callable[[AnswerIdentity], Presenter]
+
+
+def chat_call(data: bytes) -> Call:
+    """A chat body as a call. Raises ApiError 400."""
+    decoded = decode_chat(data)
+    request = decoded.request
+    newer_name = request.max_completion_tokens is not None
+    options = _options(request, request.max_completion_tokens if newer_name else request.max_tokens)
+    include_usage = _include_usage(request)
+
+    def prepare(preparer: Preparer) -> PreparedRequest:
+        return preparer.prepare_chat(
+            chat_messages(request), options, template_variables=request.chat_template_kwargs
+        )
+
+    def present(identity: AnswerIdentity) -> Presenter:
+        return ChatPresenter(identity, logprobs=bool(request.logprobs), include_usage=include_usage)
+
+    return Call(
+        model=request.model,
+        stream=bool(request.stream),
+        include_usage=include_usage,
+        ignored=decoded.ignored,
+        id_prefix="chatcmpl",
+        limit_field="max_completion_tokens" if newer_name else "max_tokens",
+        prepare=prepare,
+        present=present,
+    )
+
+
+def completion_call(data: bytes) -> Call:
+    """A completions body as a call. Raises ApiError 400."""
+    decoded = decode_completion(data)
+    request = decoded.request
+    prompt = single_prompt(request)
+    options = _options(request, request.max_tokens)
+    include_usage = _include_usage(request)
+
+    def prepare(preparer: Preparer) -> PreparedRequest:
+        return preparer.prepare_completion(prompt, options)
+
+    def present(identity: AnswerIdentity) -> Presenter:
+        return CompletionPresenter(
+            identity, logprobs=request.logprobs is not None, include_usage=include_usage
+        )
+
+    return Call(
+        model=request.model,
+        stream=bool(request.stream),
+        include_usage=include_usage,
+        ignored=decoded.ignored,
+        id_prefix="cmpl",
+        limit_field="max_tokens",
+        prepare=prepare,
+        present=present,
+    )
+
+
+def _options(request: GenerationRequest, max_tokens: int | None) -> GenerationOptions:
+    return GenerationOptions(
+        max_tokens=max_tokens,
+        temperature=request.temperature,
+        top_k=request.top_k,
+        top_p=request.top_p,
+        min_p=request.min_p,
+        seed=request.seed,
+    )
+
+
+def _include_usage(request: GenerationRequest) -> bool:
+    return request.stream_options is not None and bool(request.stream_options.include_usage)

@@ -1,0 +1,82 @@
+"""Errors as HTTP clients see them: one exception class that carries status and error object.
+
+Routes raise `ApiError`; `app` turns it into a response. Status and code follow from the class of
+what went wrong, never from its text.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from helios.errors import RequestError
+from helios.frontend.prepare import PromptTooLongError
+
+
+class ErrorObject(msgspec.Struct, frozen=True):
+    """What went wrong."""
+
+    message: Annotated[str, Meta(description="The cause and, where there is one, the remedy.")]
+    type: Annotated[
+        str,
+        Meta(
+            description="`invalid_request_error` where the request is at fault, else"
+            " `unavailable_error` or `server_error`."
+        ),
+    ]
+    param: Annotated[str | None, Meta(description="The request field at fault.")] = None
+    code: Annotated[str | None, Meta(description="A stable identifier of the cause.")] = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every response that isn't a success."""
+
+    error: Annotated[ErrorObject, Meta(description="What went wrong.")]
+
+
+class ApiError(Exception):
+    """A failure with its HTTP status. `retry_after_s` asks the client to wait so long."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str,
+        param: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        self.status = status
+        self.retry_after_s = retry_after_s
+        kind = "invalid_request_error"
+        if status >= 500:
+            kind = "unavailable_error" if status == 503 else "server_error"
+        elif status == 429:
+            kind = "rate_limit_error"
+        self.body = ErrorBody(ErrorObject(message, kind, param, code))
+        super().__init__(message)
+
+
+def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> ApiError:
+    """A 400 that names the field at fault."""
+    return ApiError(400, message, code=code, param=param)
+
+
+def not_supported(param: str, remedy: str) -> ApiError:
+    """A 400 for a field that would change the answer and that this server can't honour."""
+    return invalid(param, f"{param} is not supported. {remedy}", code="unsupported_parameter")
+
+
+def from_request_error(error: RequestError, *, limit_field: str = "max_tokens") -> ApiError:
+    """A 400 for a prompt that can't be prepared. `limit_field` is what the client called
+    `max_tokens`."""
+    param = limit_field if error.where == "max_tokens" else error.where
+    text = f"{param}: {error.what}" if param else error.what
+    if error.remedy:
+        text = f"{text}. {error.remedy}"
+    too_long = isinstance(error, PromptTooLongError)
+    return invalid(
+        param or None, text, code="context_length_exceeded" if too_long else "invalid_value"
+    )

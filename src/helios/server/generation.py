@@ -1,0 +1,221 @@
+"""A generation request's life in the HTTP process: permit, preparation, submission, delivery.
+
+One endpoint class for both APIs; what differs between them is a `Call`, made by `calls`. A client
+that goes away at any point ends the work here and cancels the request in the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from helios.errors import HeliosError, RequestError
+from helios.frontend.output import OutputDelta, OutputPipeline
+from helios.frontend.prepare import PreparedRequest
+from helios.server import sse
+from helios.server.answers import FinishReason, Usage
+from helios.server.calls import Call
+from helios.server.failures import ApiError, from_request_error
+from helios.server.intake import read_body
+from helios.server.lifecycle import Lifecycle, ServedModel
+from helios.server.metrics import HttpMetrics
+from helios.server.presentation import AnswerIdentity, Presenter
+from helios.worker.messages import (
+    FailedEvent,
+    Finish,
+    RejectedEvent,
+    Sampling,
+    Submit,
+)
+
+_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_IGNORED_SHOWN: Final = 20
+
+Step = tuple[OutputDelta, FinishReason | None]
+
+
+class GenerationEndpoint:
+    """An ASGI application for one generation route."""
+
+    def __init__(
+        self,
+        parse: Callable[[bytes], Call],
+        lifecycle: Lifecycle,
+        metrics: HttpMetrics,
+        request_ids: itertools.count[int],
+        body_limit_nbytes: int,
+    ) -> None:
+        self._parse = parse
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._request_ids = request_ids
+        self._body_limit_nbytes = body_limit_nbytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request. Raises ApiError as long as no header is out."""
+        data = await read_body(Request(scope, receive), self._body_limit_nbytes)
+        model = self._lifecycle.serving()
+        call = self._parse(data)
+        if call.model not in model.names:
+            raise ApiError(
+                404,
+                f"there is no model {call.model!r}. This server has {', '.join(model.names)}",
+                code="model_not_found",
+                param="model",
+            )
+        with model.admission.permit():
+            delivered = await _until_disconnect(receive, self._answer(call, model, scope, send))
+            if not delivered:
+                self._metrics.disconnects += 1
+
+    async def _answer(self, call: Call, model: ServedModel, scope: Scope, send: Send) -> None:
+        began = self._metrics.clock()
+        prepared = await self._prepare(call, model)
+        pipeline = model.frontend.output(prepared)
+        identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
+        presenter = call.present(identity)
+        headers = _ignored_header(call.ignored)
+        submit = _submit(next(self._request_ids), prepared)
+        noted = functools.partial(self._metrics.first_token, began)
+        async with aclosing(_steps(model, submit, pipeline, noted)) as steps:
+            if call.stream:
+                events = _stream_events(steps, presenter, pipeline, call.include_usage)
+                await sse.send_stream(send, events, headers)
+            else:
+                body = await _whole_body(steps, presenter, pipeline)
+                response = Response(body, media_type="application/json", headers=headers)
+                await response(scope, _no_receive, send)
+
+    async def _prepare(self, call: Call, model: ServedModel) -> PreparedRequest:
+        work = functools.partial(call.prepare, model.frontend.preparer)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+        except RequestError as error:
+            raise from_request_error(error, limit_field=call.limit_field) from None
+
+
+def _submit(request_id: int, prepared: PreparedRequest) -> Submit:
+    sampling = prepared.sampling
+    return Submit(
+        request_id,
+        prepared.prompt_tokens,
+        prepared.output_limit,
+        Sampling(
+            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
+        ),
+        list(prepared.eos_ids),
+    )
+
+
+async def _steps(
+    model: ServedModel,
+    submit: Submit,
+    pipeline: OutputPipeline,
+    note_first_token: Callable[[], None],
+) -> AsyncGenerator[Step, None]:
+    """The request's deltas; the last one has a finish reason. Raises ApiError when the request
+    ends in any other way."""
+    try:
+        async with aclosing(model.client.submit(submit)) as events:
+            async for event in events:
+                if isinstance(event, RejectedEvent):
+                    raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
+                if isinstance(event, FailedEvent):
+                    raise ApiError(500, event.message, code="execution_failed")
+                if event.tokens and not pipeline.output_tokens:
+                    note_first_token()
+                reason = _reason(Finish(event.finish)) if event.finish else None
+                delta = pipeline.push(event.tokens, event.logprobs, last=reason is not None)
+                yield delta, reason
+                if reason is not None:
+                    return
+    except HeliosError as error:
+        raise ApiError(500, str(error), code="model_failed") from error
+    raise ApiError(500, "the model ended the answer without a reason", code="execution_failed")
+
+
+def _reason(finish: Finish) -> FinishReason:
+    match finish:
+        case Finish.EOS | Finish.STOP:
+            return "stop"
+        case Finish.LIMIT:
+            return "length"
+        case Finish.CANCELLED:
+            raise ApiError(503, "the request was cancelled: the model is ending", code="cancelled")
+        case Finish.FAILED:
+            raise ApiError(500, "executing the request failed", code="execution_failed")
+
+
+async def _whole_body(
+    steps: AsyncIterator[Step], presenter: Presenter, pipeline: OutputPipeline
+) -> bytes:
+    deltas: list[OutputDelta] = []
+    async for delta, reason in steps:
+        deltas.append(delta)
+        if reason is not None:
+            return presenter.body(deltas, reason, _usage(pipeline))
+    raise AssertionError("a request's last step has a finish reason")
+
+
+async def _stream_events(
+    steps: AsyncIterator[Step],
+    presenter: Presenter,
+    pipeline: OutputPipeline,
+    include_usage: bool,
+) -> AsyncGenerator[bytes, None]:
+    for chunk in presenter.opening():
+        yield chunk
+    async for delta, reason in steps:
+        chunk_or_none = presenter.chunk(delta, reason)
+        if chunk_or_none is not None:
+            yield chunk_or_none
+    if include_usage:
+        yield presenter.usage_chunk(_usage(pipeline))
+
+
+def _usage(pipeline: OutputPipeline) -> Usage:
+    prompt, output = pipeline.prompt_tokens, pipeline.output_tokens
+    return Usage(prompt, output, prompt + output)
+
+
+def _ignored_header(ignored: tuple[str, ...]) -> dict[str, str]:
+    """Names the fields that nobody knows. Names come from the client, so only harmless ones are
+    repeated."""
+    shown = [name if _FIELD_NAME.fullmatch(name) else "?" for name in ignored[:_IGNORED_SHOWN]]
+    return {"x-helios-ignored": ", ".join(shown)} if shown else {}
+
+
+async def _no_receive() -> dict[str, str]:
+    raise AssertionError("responses don't read")
+
+
+async def _until_disconnect(receive: Receive, work: Coroutine[None, None, None]) -> bool:
+    """Runs `work` unless the client goes away first, which cancels it. Returns whether it ran
+    to its end; raises what it raises."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            return True
+        return False
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Returns when the client has gone; the body has been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

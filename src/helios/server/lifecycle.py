@@ -1,0 +1,168 @@
+"""What the server is doing: loading, serving, draining or broken, and what it serves.
+
+One `Lifecycle` a process. `server` moves it on, routes ask it; what a phase means to a client is
+said here once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, Protocol
+
+from helios.errors import HeliosError
+from helios.frontend.bootstrap import Frontend
+from helios.server.admission import Admission
+from helios.server.answers import Readiness
+from helios.server.failures import ApiError
+from helios.worker.messages import (
+    FailedEvent,
+    RejectedEvent,
+    Statistics,
+    Submit,
+    TokensEvent,
+    WorkerReady,
+)
+
+RequestEvent = TokensEvent | RejectedEvent | FailedEvent
+
+
+class WorkerClient(Protocol):
+    """The model worker as the server sees it; `helios.worker.client.ModelClient` is one."""
+
+    async def ready(self) -> WorkerReady:
+        """Waits for start-up. Raises HeliosError if it fails."""
+
+    def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
+        """A request's events up to its last; closing the iterator early cancels the request."""
+
+    async def statistics(self) -> Statistics:
+        """Counters and gauges now."""
+
+    async def close(self) -> None:
+        """Ends the worker."""
+
+    @property
+    def failure(self) -> HeliosError | None:
+        """Why the worker can't serve any more, if so."""
+
+
+class Phase(Enum):
+    """What the process is doing."""
+
+    LOADING_CORE = "loading_core"
+    LOADING_MODEL = "loading_model"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model that is ready to serve, with everything that requests need of it."""
+
+    frontend: Frontend
+    client: WorkerClient
+    admission: Admission
+    preparation: ThreadPoolExecutor
+    namespace: str
+    digest: str
+    kernel_path: str
+    created: int
+
+    @property
+    def served_id(self) -> str:
+        """The name that answers carry."""
+        return self.frontend.contract.served_id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that requests may use."""
+        return (self.served_id, *self.frontend.contract.aliases)
+
+    @property
+    def system_fingerprint(self) -> str:
+        """Names core and kernel path, which together with a seed decide every answer."""
+        return f"fp_{self.digest[:12]}_{self.kernel_path.replace('/', '-')}"
+
+
+class Lifecycle:
+    """The phase and, once there is one, the served model."""
+
+    def __init__(self) -> None:
+        self.startup_ms: dict[str, float] = {}
+        self.model: ServedModel | None = None
+        self._phase = Phase.LOADING_CORE
+        self._error: HeliosError | None = None
+        self._began = time.monotonic()
+
+    def mark(self, phase: str) -> None:
+        """Notes that a start-up phase ended now, in milliseconds since the process began to
+        load."""
+        self.startup_ms[phase] = round((time.monotonic() - self._began) * 1e3, 1)
+
+    def core_opened(self) -> None:
+        """The core is open; its model is being loaded."""
+        if self._phase is Phase.LOADING_CORE:
+            self._phase = Phase.LOADING_MODEL
+
+    def serve(self, model: ServedModel) -> None:
+        """Start-up is over."""
+        self.model = model
+        if self._phase in (Phase.LOADING_CORE, Phase.LOADING_MODEL):
+            self._phase = Phase.READY
+
+    def drain(self) -> None:
+        """No new requests from now on."""
+        if self._phase is not Phase.FAILED:
+            self._phase = Phase.DRAINING
+
+    def fail(self, error: HeliosError) -> None:
+        """The server can't serve."""
+        self._phase, self._error = Phase.FAILED, error
+
+    @property
+    def error(self) -> HeliosError | None:
+        """Why the server can't serve."""
+        if self._error is None and self.model is not None:
+            return self.model.client.failure
+        return self._error
+
+    @property
+    def phase(self) -> Phase:
+        """What the process is doing; a dead worker counts as failed."""
+        if self._phase is Phase.READY and self.error is not None:
+            return Phase.FAILED
+        return self._phase
+
+    def readiness(self) -> Readiness:
+        """The body of `/ready`."""
+        phase = self.phase
+        if phase is Phase.READY:
+            return Readiness(True, startup_ms=self.startup_ms)
+        reason: Literal["loading_core", "loading_model", "draining", "failed"] = phase.value
+        return Readiness(False, reason, self._message(phase), self.startup_ms)
+
+    def serving(self) -> ServedModel:
+        """The model, if it takes requests now. Raises ApiError 503 or 500 if not."""
+        phase = self.phase
+        if phase is Phase.READY:
+            assert self.model is not None
+            return self.model
+        if phase is Phase.FAILED:
+            raise ApiError(500, self._message(phase), code="model_failed")
+        raise ApiError(503, self._message(phase), code=phase.value, retry_after_s=1)
+
+    def _message(self, phase: Phase) -> str:
+        match phase:
+            case Phase.LOADING_CORE:
+                return "the core is being opened. Try again in a moment"
+            case Phase.LOADING_MODEL:
+                return "the model is being loaded. Try again in a moment"
+            case Phase.DRAINING:
+                return "the server is shutting down. Ask another one"
+            case _:
+                return f"the model can't serve ({self.error}). Restart the server"

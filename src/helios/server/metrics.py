@@ -1,0 +1,117 @@
+"""What `/metrics` shows: the HTTP process's own counts and the worker's statistics.
+
+Names begin with `flare_`. Labels hold routes, status codes, operations and finish reasons; never
+request ids, text or token ids.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Final
+
+from helios.server.exposition import Family, Histogram
+from helios.server.lifecycle import Lifecycle, Phase
+from helios.version import VERSION
+from helios.worker.messages import Statistics
+
+_PREFIX: Final = "flare_"
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class HttpMetrics:
+    """Counts of the HTTP process. Only touched by the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.responses: Counter[tuple[str, int]] = Counter()
+        self.disconnects = 0
+        self._first_token = Histogram(_SECONDS)
+
+    @staticmethod
+    def clock() -> float:
+        """Seconds on the clock of the latency metrics."""
+        return time.monotonic()
+
+    def first_token(self, began: float) -> None:
+        """Notes that a request which `began` then has its first token now."""
+        self._first_token.observe(self.clock() - began)
+
+    def families(self, lifecycle: Lifecycle) -> list[Family]:
+        """The process's own metrics."""
+        model = lifecycle.model
+        info = {
+            "version": VERSION,
+            "core": model.digest if model else "",
+            "kernel_path": model.kernel_path if model else "",
+        }
+        families = [
+            _gauge("build_info", "What runs here, as labels.", 1, info),
+            _gauge("ready", "1 while requests are taken.", lifecycle.phase is Phase.READY),
+            Family(
+                f"{_PREFIX}http_responses_total",
+                "counter",
+                "Responses begun, by route and status.",
+                [
+                    ("", {"route": route, "status": str(status)}, count)
+                    for (route, status), count in sorted(self.responses.items())
+                ],
+            ),
+            _counter(
+                "http_disconnects_total",
+                "Generation requests whose client went away before their end.",
+                self.disconnects,
+            ),
+            Family(
+                f"{_PREFIX}http_first_token_seconds",
+                "histogram",
+                "From the start of preparation to the first generated token.",
+                self._first_token.samples(),
+            ),
+        ]
+        if model is not None:
+            admission = model.admission
+            families += [
+                _gauge("http_permits", "Admission permits in use.", admission.held),
+                _gauge("http_permit_capacity", "Admission permits in all.", admission.capacity),
+                _counter("http_refused_total", "Requests refused with 429.", admission.refused),
+            ]
+        return families
+
+
+def worker_families(statistics: Statistics) -> list[Family]:
+    """The worker's counters and gauges."""
+    families = [
+        _counter(_total(name), f"{_words(name)}, since the worker started.", value)
+        for name, value in sorted(statistics.counters.items())
+    ]
+    families += [
+        _gauge(name, f"{_words(name)}, now.", value)
+        for name, value in sorted(statistics.gauges.items())
+    ]
+    families += [
+        _labelled("launches_total", "Kernel launches executed.", "operation", statistics.launches),
+        _labelled("rounds_total", "Rounds completed.", "operation", statistics.rounds),
+        _labelled("requests_finished_total", "Requests ended.", "reason", statistics.finished),
+    ]
+    return families
+
+
+def _total(name: str) -> str:
+    return name if name.endswith("_total") else f"{name}_total"
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_total").replace("_", " ").capitalize()
+
+
+def _counter(name: str, text: str, value: float) -> Family:
+    return Family(_PREFIX + name, "counter", text, [("", {}, value)])
+
+
+def _gauge(name: str, text: str, value: float, labels: dict[str, str] | None = None) -> Family:
+    return Family(_PREFIX + name, "gauge", text, [("", labels or {}, value)])
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Family:
+    samples = [("", {label: key.lower()}, value) for key, value in sorted(values.items())]
+    return Family(_PREFIX + name, "counter", text, samples)

@@ -1,0 +1,103 @@
+"""The routes that only read: models, health, readiness, version, metrics, description."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from helios.errors import HeliosError
+from helios.server import exposition
+from helios.server.answers import Health, Model, ModelList, Version
+from helios.server.exposition import Family
+from helios.server.failures import ApiError
+from helios.server.lifecycle import Lifecycle, ServedModel
+from helios.server.metrics import HttpMetrics, worker_families
+from helios.version import VERSION
+
+_READ: Final = ["GET"]
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(
+    body: object, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """A msgspec-encoded JSON response."""
+    return Response(
+        msgspec.json.encode(body), status, media_type="application/json", headers=headers
+    )
+
+
+def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
+    """Routes over the process's state."""
+
+    async def health(request: Request) -> Response:
+        error = lifecycle.error
+        if error is not None:
+            return json_response(Health("failed", str(error)), 500)
+        return json_response(Health("ok"))
+
+    async def ready(request: Request) -> Response:
+        readiness = lifecycle.readiness()
+        return json_response(readiness, 200 if readiness.ready else 503)
+
+    async def version(request: Request) -> Response:
+        model = lifecycle.model
+        known = Version(VERSION, model.digest, model.kernel_path) if model else Version(VERSION)
+        return json_response(known)
+
+    async def models(request: Request) -> Response:
+        return json_response(ModelList(_models(lifecycle.serving())))
+
+    async def one_model(request: Request) -> Response:
+        name = request.path_params["model"]
+        for model in _models(lifecycle.serving()):
+            if model.id == name:
+                return json_response(model)
+        raise ApiError(404, f"there is no model {name!r}", code="model_not_found", param="model")
+
+    async def read_metrics(request: Request) -> Response:
+        families = metrics.families(lifecycle)
+        families += await _worker_metrics(lifecycle.model)
+        return Response(exposition.render(families), media_type=exposition.CONTENT_TYPE)
+
+    async def openapi(request: Request) -> Response:
+        return Response(_description(), media_type="application/json")
+
+    return [
+        Route("/v1/models", models, methods=_READ),
+        Route("/v1/models/{model:path}", one_model, methods=_READ),
+        Route("/health", health, methods=_READ),
+        Route("/ready", ready, methods=_READ),
+        Route("/version", version, methods=_READ),
+        Route("/metrics", read_metrics, methods=_READ),
+        Route("/openapi.json", openapi, methods=_READ),
+    ]
+
+
+def _models(served: ServedModel) -> list[Model]:
+    context = served.frontend.contract.max_context_tokens
+    return [Model(name, served.created, served.namespace, context) for name in served.names]
+
+
+async def _worker_metrics(model: ServedModel | None) -> list[Family]:
+    """None from a worker that isn't there; the process's own metrics stay readable."""
+    if model is None:
+        return []
+    try:
+        return worker_families(await model.client.statistics())
+    except HeliosError:
+        return []
+
+
+@functools.cache
+def _description() -> bytes:
+    from helios.server.openapi import describe
+
+    return msgspec.json.encode(describe())

@@ -1,0 +1,178 @@
+"""From the bytes of a body to a typed request, or to an error that names the field.
+
+Three questions in turn: is it JSON of the right types, does it ask for something that this
+server would have to ignore although it changes the answer, and which fields does nobody know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from helios.server.bodies import ChatRequest, CompletionRequest, GenerationRequest
+from helios.server.failures import invalid, not_supported
+
+_PATH: Final = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
+_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>.*)`$")
+_ROLES: Final = ("system", "developer", "user", "assistant")
+
+RequestType = TypeVar("RequestType", bound=GenerationRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[RequestType]):
+    """A valid body, and the names of its fields that have no meaning here."""
+
+    request: RequestType
+    ignored: tuple[str, ...]
+
+
+def decode_chat(data: bytes) -> Decoded[ChatRequest]:
+    """A chat body. Raises ApiError 400 naming the field at fault."""
+    decoded = _decode(data, ChatRequest)
+    request = decoded.request
+    _refuse_unsupported(request)
+    _refuse_set(request, {"tools": [], "functions": [], "modalities": ["text"], "top_logprobs": 0})
+    for field in ("audio", "reasoning_effort", "verbosity", "web_search_options"):
+        if getattr(request, field) is not None:
+            raise not_supported(field, "Leave it out")
+    for field in ("tool_choice", "function_call"):
+        if getattr(request, field) not in (None, "none", "auto"):
+            raise not_supported(field, "Leave it out")
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        raise invalid(
+            "max_tokens", "max_tokens and max_completion_tokens are one setting. Give one of them"
+        )
+    _check_messages(request)
+    return decoded
+
+
+def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
+    """A completions body. Raises ApiError 400 naming the field at fault."""
+    decoded = _decode(data, CompletionRequest)
+    request = decoded.request
+    _refuse_unsupported(request)
+    _refuse_set(request, {"echo": False, "suffix": "", "best_of": 1, "logprobs": 0})
+    return decoded
+
+
+def single_prompt(request: CompletionRequest) -> str | list[int]:
+    """The prompt of a completions request: text, or token ids."""
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return prompt
+    ids = [item for item in prompt if isinstance(item, int)]
+    if len(ids) == len(prompt):
+        return ids
+    if len(prompt) > 1:
+        raise not_supported("prompt", "Send one prompt a request, as text or as a list of ids")
+    only = prompt[0]
+    assert not isinstance(only, int)
+    return only
+
+
+def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
+    """The messages as templates read them."""
+    messages = []
+    for message in request.messages:
+        content = message.content
+        if isinstance(content, list):
+            content = "\n".join(part.text or "" for part in content)
+        rendered: dict[str, Any] = {"role": message.role, "content": content or ""}
+        if message.name is not None:
+            rendered["name"] = message.name
+        if message.reasoning_content is not None:
+            rendered["reasoning_content"] = message.reasoning_content
+        messages.append(rendered)
+    return messages
+
+
+def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
+    try:
+        raw = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise invalid(None, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    except RecursionError:
+        raise invalid(None, "the body is nested too deeply", code="invalid_json") from None
+    if not isinstance(raw, dict):
+        raise invalid(None, "the body must be a JSON object", code="invalid_json")
+    try:
+        request = msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise _type_error(str(error)) from None
+    known = set(kind.__struct_fields__)
+    return Decoded(request, tuple(sorted(name for name in raw if name not in known)))
+
+
+def _type_error(text: str) -> Exception:
+    """An ApiError for msgspec's `what - at `$.path``."""
+    found = _PATH.match(text)
+    what, path = (found["what"], found["path"]) if found else (text, "")
+    missing = _MISSING.match(what)
+    if missing:
+        field = f"{path}.{missing['field']}" if path else missing["field"]
+        return invalid(field, f"{field} is missing. Add it", code="missing_field")
+    return invalid(path or None, f"{path}: {what}" if path else what, code="invalid_type")
+
+
+def _refuse_unsupported(request: GenerationRequest) -> None:
+    _refuse_set(
+        request,
+        {
+            "n": 1,
+            "stop": [],
+            "logit_bias": {},
+            "presence_penalty": 0,
+            "frequency_penalty": 0,
+            "repetition_penalty": 1,
+            "response_format": {"type": "text"},
+            "stop_token_ids": [],
+            "stop_token_sequences": [],
+            "return_token_ids": False,
+            "return_token_timestamps": False,
+        },
+    )
+    if request.stream_options is not None and not request.stream:
+        raise invalid("stream_options", "stream_options needs stream: true. Set it or leave it out")
+
+
+def _refuse_set(request: GenerationRequest, neutral: Mapping[str, object]) -> None:
+    """Refuses each field that is neither null nor has its neutral value."""
+    for field, value in neutral.items():
+        given = getattr(request, field)
+        if given is not None and given != value:
+            raise not_supported(
+                field, f"Leave it out or send {msgspec.json.encode(value).decode()}"
+            )
+
+
+def _check_messages(request: ChatRequest) -> None:
+    if not request.messages:
+        raise invalid("messages", "messages is empty. Send at least one message")
+    for index, message in enumerate(request.messages):
+        where = f"messages[{index}]"
+        if message.role in ("tool", "function"):
+            raise not_supported(f"{where}.role", "Tools are not supported yet")
+        if message.role not in _ROLES:
+            raise invalid(
+                f"{where}.role",
+                f"{where}.role: {message.role!r} is no role. Use one of {', '.join(_ROLES)}",
+            )
+        for field in ("tool_calls", "tool_call_id", "function_call", "audio"):
+            if getattr(message, field) not in (None, []):
+                raise not_supported(f"{where}.{field}", "Leave it out")
+        if message.content is None and message.role != "assistant":
+            raise invalid(f"{where}.content", f"{where}.content is missing. Add text")
+        if isinstance(message.content, list):
+            for number, part in enumerate(message.content):
+                if part.type != "text":
+                    raise not_supported(
+                        f"{where}.content[{number}].type", "This model reads text parts"
+                    )
+                if part.text is None:
+                    field = f"{where}.content[{number}].text"
+                    raise invalid(field, f"{field} is missing. Add it", code="missing_field")

@@ -1,0 +1,5 @@
+"""The version of Helios; pyproject.toml repeats it."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
