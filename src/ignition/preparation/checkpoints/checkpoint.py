@@ -27,12 +27,20 @@ heads. Matrices are [outputs, inputs]. Rows of query and key are in the order of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ignition.preparation.stored_matrix import StoredMatrix
+
+# Bounds of what a checkpoint may ask for; beyond them it is damaged or hostile.
+MAX_WIDTH: Final = 1 << 20
+MAX_VOCABULARY: Final = 1 << 22
+MAX_LAYERS: Final = 1 << 10
+MAX_HEADS: Final = 1 << 12
+MAX_CONTEXT_TOKENS: Final = (1 << 31) - 1
+MAX_FACTOR: Final = 1e9
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,6 @@ from ignition.preparation.checkpoints.checkpoint import (
     SourceFile,
     TemplateTokens,
 )
-from ignition.preparation.checkpoints.fields import (
-    JSON_LIMIT_NBYTES,
-    Fields,
-    read_bounded,
-    read_json_object,
-)
 from ignition.preparation.checkpoints.files import describe_sources
 from ignition.preparation.checkpoints.huggingface_config import read_family, read_parameters
 from ignition.preparation.checkpoints.safetensors_file import FileTensor, read_safetensors
@@ -35,6 +29,12 @@ from ignition.preparation.checkpoints.tensor_names import (
     tensor_shapes,
 )
 from ignition.preparation.errors import CheckpointError
+from ignition.preparation.fields import (
+    JSON_LIMIT_NBYTES,
+    Fields,
+    read_bounded,
+    read_json_object,
+)
 from ignition.preparation.stored_matrix import StoredMatrix
 from ignition.preparation.tokenizers.tokenizer_file import load_tokenizer, starts_with
 

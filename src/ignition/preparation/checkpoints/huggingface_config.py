@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from ignition.preparation.checkpoints.checkpoint import (
+    MAX_CONTEXT_TOKENS,
+    MAX_FACTOR,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_VOCABULARY,
+    MAX_WIDTH,
     LinearRopeScaling,
     Llama3RopeScaling,
     ModelParameters,
     RopeScaling,
 )
-from ignition.preparation.checkpoints.fields import Fields
+from ignition.preparation.fields import Fields
 
 ARCHITECTURES: Final = (
     "LlamaForCausalLM",
@@ -22,12 +28,6 @@ ARCHITECTURES: Final = (
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
 )
-MAX_WIDTH: Final = 1 << 20
-MAX_VOCABULARY: Final = 1 << 22
-MAX_LAYERS: Final = 1 << 10
-MAX_HEADS: Final = 1 << 12
-MAX_CONTEXT_TOKENS: Final = (1 << 31) - 1
-MAX_FACTOR: Final = 1e9
 
 
 def read_family(config: Fields) -> str:

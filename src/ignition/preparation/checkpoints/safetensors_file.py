@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ignition.preparation.checkpoints.fields import parse_json_object
 from ignition.preparation.checkpoints.files import map_file
 from ignition.preparation.errors import CheckpointError
+from ignition.preparation.fields import parse_json_object
 from ignition.preparation.packing import Bytes, Storage
 
 _HEADER_LIMIT_NBYTES: Final = 100 << 20
