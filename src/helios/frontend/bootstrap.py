@@ -7,9 +7,9 @@ server and the in-process engine hold a `Frontend` and make one output pipeline 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from helios.contract.model import FrontendContract, PreparedContract
-from helios.core import OpenedCore
 from helios.errors import ContractError, CoreError
 from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline
@@ -17,6 +17,9 @@ from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.schema import core_pb2
+
+if TYPE_CHECKING:
+    from helios.core import OpenedCore
 
 
 @dataclass(frozen=True, slots=True)

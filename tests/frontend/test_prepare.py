@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from helios.errors import ContractError, RequestError
+from helios.frontend.bootstrap import assemble
+from helios.frontend.output import OutputPipeline
+from helios.frontend.prepare import GenerationOptions, PromptTooLongError
+from tests.frontend.vocabularies import (
+    CONTEXT_TOKENS,
+    EOS_ID,
+    TAG,
+    byte_level,
+    byte_level_frontend,
+    prepared_contract,
+)
+
+FRONTEND = byte_level_frontend()
+PREPARER = FRONTEND.preparer
+HI = [{"role": "user", "content": "hello"}]
+NONE = GenerationOptions()
+
+
+def test_a_chat_prompt_is_the_rendered_template() -> None:
+    prepared = PREPARER.prepare_chat(HI, NONE)
+    rendered = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert prepared.prompt_tokens == FRONTEND.tokenizer.encode(rendered)
+    assert prepared.eos_ids == (EOS_ID,)
+    assert not prepared.continues
+
+
+def test_template_variables_reach_the_template_shielded() -> None:
+    frontend = byte_level_frontend("{{ style }}")
+    prepared = frontend.preparer.prepare_chat(HI, NONE, template_variables={"style": TAG})
+    assert TAG.encode() == b"".join(map(frontend.tokenizer.token_bytes, prepared.prompt_tokens))
+    assert frontend.tokenizer.token_id(TAG) not in prepared.prompt_tokens
+
+
+def test_an_assistants_reasoning_tags_are_markers_when_the_template_keeps_them() -> None:
+    messages = [*HI, {"role": "assistant", "content": TAG}, {"role": "user", "content": TAG}]
+    prepared = PREPARER.prepare_chat(messages, NONE)
+    assert prepared.prompt_tokens.count(FRONTEND.tokenizer.token_id(TAG) or -1) == 1
+
+
+def test_plain_prompts_may_spell_markers() -> None:
+    prepared = PREPARER.prepare_completion("<|im_start|>x", NONE)
+    assert prepared.prompt_tokens[0] == FRONTEND.tokenizer.token_id("<|im_start|>")
+    assert prepared.continues
+
+
+def test_token_ids_are_taken_as_they_are() -> None:
+    assert PREPARER.prepare_completion([5, 0, 7], NONE).prompt_tokens == [5, 0, 7]
+
+
+def _with_bos(bos: str | None) -> object:
+    contract = prepared_contract()
+    frontend = contract.model.frontend
+    tokens = dataclasses.replace(frontend.template_tokens, bos_token=bos, add_bos_token=True)
+    model = dataclasses.replace(
+        contract.model, frontend=dataclasses.replace(frontend, template_tokens=tokens)
+    )
+    return dataclasses.replace(contract, model=model)
+
+
+def test_a_bos_token_is_put_before_plain_text_once() -> None:
+    frontend = assemble(_with_bos("<|im_start|>"), byte_level(), None)  # type: ignore[arg-type]
+    bos = frontend.tokenizer.token_id("<|im_start|>")
+    plain = frontend.preparer.prepare_completion("hello", NONE).prompt_tokens
+    spelled = frontend.preparer.prepare_completion("<|im_start|>hello", NONE).prompt_tokens
+    assert plain == spelled == [bos, *frontend.tokenizer.encode("hello")]
+    assert frontend.preparer.prepare_completion([9], NONE).prompt_tokens == [9]
+
+
+@pytest.mark.parametrize("bos", [None, "<absent>"])
+def test_a_bos_token_that_does_not_exist_is_refused_at_load(bos: str | None) -> None:
+    with pytest.raises(ContractError, match="bos_token"):
+        assemble(_with_bos(bos), byte_level(), None)  # type: ignore[arg-type]
+
+
+def test_chat_without_a_template_is_refused() -> None:
+    with pytest.raises(RequestError, match="no chat template"):
+        byte_level_frontend(None).preparer.prepare_chat(HI, NONE)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "cause"),
+    [("", "no tokens"), ([], "no tokens"), ([1, 99999], "99999"), ([-1], "-1")],
+)
+def test_prompts_that_cannot_be_run_are_refused(prompt: str | list[int], cause: str) -> None:
+    with pytest.raises(RequestError, match=cause) as caught:
+        PREPARER.prepare_completion(prompt, NONE)
+    assert caught.value.where == "prompt"
+
+
+def test_a_prompt_may_fill_the_context_but_for_one_token() -> None:
+    assert PREPARER.prepare_completion([5] * (CONTEXT_TOKENS - 1), NONE).output_limit == 1
+    with pytest.raises(PromptTooLongError, match=rf"{CONTEXT_TOKENS} tokens.*at most 255"):
+        PREPARER.prepare_completion([5] * CONTEXT_TOKENS, NONE)
+
+
+def test_a_long_conversation_names_the_messages() -> None:
+    with pytest.raises(PromptTooLongError) as caught:
+        PREPARER.prepare_chat([{"role": "user", "content": "x" * 300}], NONE)
+    assert caught.value.where == "messages"
+
+
+def test_the_output_limit() -> None:
+    def limit(asked: int | None, default: int | None = None) -> int:
+        sampling = {} if default is None else {"max_output_tokens": default}
+        preparer = byte_level_frontend(**sampling).preparer
+        return preparer.prepare_completion([5] * 6, GenerationOptions(asked)).output_limit
+
+    assert limit(None) == 250
+    assert limit(None, 40) == 40
+    assert limit(None, 4000) == 250
+    assert limit(250, 40) == 250
+    with pytest.raises(PromptTooLongError, match=r"251 output tokens.*6 tokens.*257.*at most 250"):
+        limit(251)
+    with pytest.raises(RequestError, match="too small"):
+        limit(0)
+
+
+def test_sampling_comes_from_the_request_then_the_contract_then_the_api() -> None:
+    def prepare(options: GenerationOptions, **defaults: float) -> tuple[float, int, float, float]:
+        preparer = byte_level_frontend(**defaults).preparer
+        sampling = preparer.prepare_completion([5], options).sampling
+        return sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
+
+    recommended = {"temperature": 0.5, "top_k": 20, "top_p": 0.75, "min_p": 0.25}
+    asked = GenerationOptions(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+    assert prepare(NONE) == (1.0, 0, 1.0, 0.0)
+    assert prepare(NONE, **recommended) == (0.5, 20, 0.75, 0.25)
+    assert prepare(asked, **recommended) == (0.0, 0, 1.0, 0.0)
+    assert prepare(GenerationOptions(top_k=-1), **recommended)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (GenerationOptions(temperature=2.5), "temperature"),
+        (GenerationOptions(temperature=-0.1), "temperature"),
+        (GenerationOptions(temperature=float("nan")), "temperature"),
+        (GenerationOptions(top_p=1.5), "top_p"),
+        (GenerationOptions(min_p=-1.0), "min_p"),
+        (GenerationOptions(top_k=-2), "top_k"),
+        (GenerationOptions(top_k=1 << 31), "top_k"),
+    ],
+)
+def test_out_of_range_sampling_names_the_field(options: GenerationOptions, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        PREPARER.prepare_completion([5], options)
+    assert caught.value.where == field
+
+
+def test_seeds() -> None:
+    def seed(given: int | None) -> int:
+        return PREPARER.prepare_completion([5], GenerationOptions(seed=given)).sampling.seed
+
+    assert seed(7) == 7
+    assert seed(-1) == (1 << 64) - 1
+    assert seed((1 << 64) + 3) == 3
+    assert len({seed(None) for _ in range(8)}) == 8
+
+
+def test_output_counts_every_token_and_hides_the_end() -> None:
+    prepared = PREPARER.prepare_chat(HI, NONE)
+    pipeline = OutputPipeline(FRONTEND.tokenizer, prepared)
+    ids = FRONTEND.tokenizer.encode("héllo")
+    first = pipeline.push(ids, [-0.5] * len(ids), last=False)
+    last = pipeline.push([EOS_ID], [-0.25], last=True)
+    assert (first.text, last.text) == ("héllo", "")
+    assert [token.data for token in last.tokens] == [b"<|im_end|>"]
+    assert pipeline.output_tokens == len(ids) + 1
+    assert pipeline.prompt_tokens == len(prepared.prompt_tokens)
+
+
+def test_output_offsets_count_visible_characters() -> None:
+    pipeline = OutputPipeline(FRONTEND.tokenizer, PREPARER.prepare_chat(HI, NONE))
+    tokenizer = FRONTEND.tokenizer
+    by_bytes = {tokenizer.token_bytes(token): token for token in range(259)}
+    ids = [*tokenizer.encode("hello"), by_bytes[b"\xf0"], by_bytes[b"\x9f"]]
+    delta = pipeline.push(ids, [0.0] * len(ids), last=True)
+    assert [token.offset for token in delta.tokens] == [0, 5, 5]
+    assert delta.text.startswith("hello")
+    assert set(delta.text[5:]) == {"\ufffd"}
+
+
+def test_an_eos_token_that_is_not_special_is_hidden_too() -> None:
+    prepared = dataclasses.replace(
+        PREPARER.prepare_completion("x", NONE), eos_ids=(FRONTEND.tokenizer.token_id(TAG) or 0,)
+    )
+    pipeline = OutputPipeline(FRONTEND.tokenizer, prepared)
+    assert pipeline.push([prepared.eos_ids[0]], [0.0], last=True).text == ""
