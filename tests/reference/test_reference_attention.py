@@ -101,6 +101,7 @@ def test_rope_rotates_queries_and_stores_keys_and_values(cache: Cache, factor: f
         for h in range(KV_HEADS):
             expected = rotated(qkv[r, Q_HEADS + h].astype(np.float64), position, factor)
             np.testing.assert_allclose(k[h], expected, atol=1e-5)
+            np.testing.assert_allclose(result[r, Q_HEADS + h], expected, atol=1e-5)
             np.testing.assert_array_equal(v[h], qkv[r, Q_HEADS + KV_HEADS + h])
 
 
@@ -131,9 +132,12 @@ def test_a_row_without_a_place_writes_no_cache(
 ) -> None:
     if page is not None:
         cache.table[0] = page
-    rope(cache, random_rows(1), i32(position), i32(slot))
+    qkv = random_rows(1)
+    result = rope(cache, qkv, i32(position), i32(slot))
     assert not cache.k.any()
     assert not cache.v.any()
+    if position == -1:
+        np.testing.assert_array_equal(result, qkv)
 
 
 @pytest.mark.parametrize("window", [0, 1, 3, 100])

@@ -172,3 +172,21 @@ def test_select_last_compacts_sampling_lanes() -> None:
     assert selected_lane.tolist() == [0, 2, -5, -5]
     assert out.reshape(lanes, width)[:2].tolist() == [[3, 4, 5], [15, 16, 17]]
     assert (out[2 * width :] == -5).all()
+
+
+def test_select_last_skips_lanes_without_rows() -> None:
+    selected_rows, selected_lane = np.zeros(1, np.int32), np.zeros(3, np.int32)
+    out = np.zeros(3, np.float32)
+    select_last(
+        np.array([3], np.int32), np.array([2, 0, 3], np.int32), np.ones(3, np.int32),
+        np.arange(4, dtype=np.float32), selected_rows, selected_lane, out,
+        capacity=3, packed_capacity=4, width=1,
+    )  # fmt: skip
+    # Lane 1 has no rows; lane 2's would end past the packed rows.
+    assert selected_rows[0] == 1
+    assert out[0] == 1
+
+
+def test_not_a_number_never_wins() -> None:
+    logits = np.array([np.nan, -1, 2, np.nan], np.float32)
+    assert pick(logits, temperature=0, top_k=0, top_p=1, min_p=0, draw=0.5) == 2

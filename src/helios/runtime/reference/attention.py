@@ -18,23 +18,26 @@ def rope_and_cache(
     *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
     table_pages: int, epsilon: float, attention_factor: float,
 ) -> None:  # fmt: skip
-    """Norms and rotates queries (in place) and keys, and stores keys and values in the cache."""
+    """Norms and rotates queries and keys in place, and stores keys and values in the cache. Inert
+    rows (position −1) stay as they are."""
     live = live_rows(rows, capacity)
+    active = np.flatnonzero(positions[:live] >= 0)
     heads = q_heads + 2 * kv_heads
     split = rows_of(qkv, live, heads * head_dim).reshape(live, heads, head_dim)
-    queries, keys, values = np.split(split, [q_heads, q_heads + kv_heads], axis=1)
+    queries, keys, values = np.split(split[active], [q_heads, q_heads + kv_heads], axis=1)
     if q_norm is not None:
-        queries[:] = normalised(queries, q_norm[:head_dim], epsilon)
+        queries = normalised(queries, q_norm[:head_dim], epsilon)
     if k_norm is not None:
         keys = normalised(keys, k_norm[:head_dim], epsilon)
-    position = positions[:live]
+    position = positions[active]
     angle = position[:, None].astype(np.float32) * inverse_frequency[: head_dim // 2]
     cosine = (np.cos(angle) * np.float32(attention_factor))[:, None]
     sine = (np.sin(angle) * np.float32(attention_factor))[:, None]
-    queries[:] = _rotated(queries, cosine, sine)
+    split[active, :q_heads] = _rotated(queries, cosine, sine)
     keys = _rotated(keys, cosine, sine)
+    split[active, q_heads : q_heads + kv_heads] = keys
 
-    page, offset = _cache_places(position, slot[:live], page_table, page_tokens, table_pages)
+    page, offset = _cache_places(position, slot[active], page_table, page_tokens, table_pages)
     k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
     v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
     stored = (page >= 0) & (page < len(k_pages))

@@ -16,11 +16,12 @@ def select_last(
 ) -> None:  # fmt: skip
     """Compacts the last packed row of each lane that samples, in lane order."""
     live = live_rows(rows, capacity)
-    lanes = np.flatnonzero(sample[:live])
-    last = np.cumsum(query_length[:live])[lanes] - 1
+    lengths = np.maximum(query_length[:live], 0)
+    ends = np.cumsum(lengths)
+    lanes = np.flatnonzero((sample[:live] != 0) & (lengths > 0) & (ends <= packed_capacity))
     selected_rows[0] = len(lanes)
     selected_lane[: len(lanes)] = lanes
-    rows_of(out, len(lanes), width)[:] = gather(rows_of(x, packed_capacity, width), last)
+    rows_of(out, len(lanes), width)[:] = rows_of(x, packed_capacity, width)[ends[lanes] - 1]
 
 
 def sample(
@@ -58,23 +59,27 @@ def pick(
     logits: F32, *, temperature: float, top_k: int, top_p: float, min_p: float, draw: float
 ) -> int:
     """The token that `draw` in [0, 1) selects; the largest logit where `temperature` ≤ 0."""
+    best = int(np.argmax(np.where(np.isnan(logits), -np.inf, logits)))
     if temperature <= 0:
-        return int(np.argmax(logits))
+        return best
     scaled: F32 = logits / np.float32(temperature)
     weight: F64 = np.exp(scaled - scaled.max()).astype(np.float64)
-    weight[~kept_tokens(scaled, weight, top_k, top_p, min_p)] = 0
+    weight[~kept_tokens(logits, weight, top_k, top_p, min_p)] = 0
     running = np.cumsum(weight)
+    if not running[-1] > 0:
+        return best
     # With draw < 1 the threshold is below the total, except where the product rounds up to it.
     chosen = int(np.searchsorted(running, draw * running[-1], side="right"))
     return min(chosen, int(np.flatnonzero(weight)[-1]))
 
 
-def kept_tokens(scaled: F32, weight: F64, top_k: int, top_p: float, min_p: float) -> Bools:
-    """Which tokens top-k, then top-p, then min-p leave. `weight` = exp(scaled − max)."""
-    kept = np.ones(len(scaled), np.bool_)
-    if 0 < top_k < len(scaled) or top_p < 1:
-        order = np.argsort(-scaled, kind="stable")
-        if 0 < top_k < len(scaled):
+def kept_tokens(logits: F32, weight: F64, top_k: int, top_p: float, min_p: float) -> Bools:
+    """Which tokens top-k, then top-p, then min-p leave. `weight` is proportional to the
+    probabilities at the request's temperature."""
+    kept = np.ones(len(logits), np.bool_)
+    if 0 < top_k < len(logits) or top_p < 1:
+        order = np.argsort(-logits, kind="stable")
+        if 0 < top_k < len(logits):
             order = order[:top_k]
         if top_p < 1:
             reached = np.cumsum(weight[order])

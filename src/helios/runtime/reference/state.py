@@ -115,7 +115,7 @@ def commit(
                 elif row["emitted"] >= row["output_limit"]:
                     row["finished"] = DeviceFinish.LIMIT
                 out_tokens[lane], out_logprobs[lane] = tokens[lane], logprobs[lane]
-                record["emitted"] = 1
+                record["emitted"], record["finish"] = 1, row["finished"]
             slots[slot[lane]] = row
-        record["consumed"], record["finish"] = row["consumed"], row["finished"]
+        record["consumed"] = row["consumed"]
         records[lane] = record

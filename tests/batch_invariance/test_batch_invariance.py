@@ -1,0 +1,102 @@
+"""A request's tokens and log-probabilities don't depend on what else is in the batch, on the
+batch's capacity, on pages and slots, or on how its prompt was cut: bit for bit, greedy and seeded.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from helios.runtime.model_runtime import ModelRuntime
+from helios.runtime.rounds import DeviceFinish, SamplingParameters
+from ignition.preparation.quantisation import WeightStorage
+from tests.batch_invariance.driving import Answer, Crowd, Request
+from tests.checkpoints import TOKENS
+from tests.model_parts import capture_tiny
+
+REQUESTS = 32
+WHOLE_PROMPT = 512
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("llama", WeightStorage.BF16),
+        ("qwen3", WeightStorage.BF16),
+        ("mistral", WeightStorage.INT8),
+        ("smollm", WeightStorage.INT4),
+    ],
+    ids=lambda param: f"{param[0]}-{param[1].value}",
+)
+def runtime(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ModelRuntime]:
+    variant, storage = request.param
+    parts = capture_tiny(tmp_path_factory.mktemp("checkpoints"), variant, storage)
+    runtime = parts.load("cpu", threads=2, cache_tokens=REQUESTS * 96)
+    yield runtime
+    runtime.close()
+
+
+def random_requests(seed: int) -> list[Request]:
+    """Half greedy, half seeded with every sampling parameter in use; some end with EOS."""
+    source = random.Random(seed)
+    requests = []
+    for index in range(REQUESTS):
+        seeded = SamplingParameters(
+            temperature=source.uniform(0.5, 1.5),
+            top_k=source.choice([0, 0, 5, 40]),
+            top_p=source.choice([1.0, 0.95, 0.7]),
+            min_p=source.choice([0.0, 0.0, 0.02]),
+            seed=source.getrandbits(64),
+        )
+        requests.append(
+            Request(
+                prompt=tuple(source.randrange(3, TOKENS) for _ in range(source.randint(1, 72))),
+                sampling=seeded if index % 2 else SamplingParameters(temperature=0.0),
+                output_limit=source.randint(1, 20),
+                eos_ids=tuple(source.sample(range(TOKENS), source.choice([0, 1, 16]))),
+            )
+        )
+    return requests
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    return random_requests(7)
+
+
+@pytest.fixture(scope="module")
+def alone(runtime: ModelRuntime, requests: list[Request]) -> list[Answer]:
+    crowd = Crowd(runtime, seed=1)
+    return [crowd.alone(request, WHOLE_PROMPT) for request in requests]
+
+
+def test_requests_are_of_all_kinds(requests: list[Request], alone: list[Answer]) -> None:
+    """The comparison below means something: outputs differ, some end early, some at the limit."""
+    assert len({answer.tokens for answer in alone}) > REQUESTS * 3 // 4
+    assert {answer.finish for answer in alone} == {DeviceFinish.EOS, DeviceFinish.LIMIT}
+    for request, answer in zip(requests, alone, strict=True):
+        assert len(answer.logprobs) == len(answer.tokens) <= request.output_limit
+        assert (answer.tokens[-1] in request.eos_ids) == (answer.finish is DeviceFinish.EOS)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 32])
+def test_chunks_of_the_prompt_do_not_matter(
+    runtime: ModelRuntime, requests: list[Request], alone: list[Answer], chunk: int
+) -> None:
+    crowd = Crowd(runtime, seed=chunk)
+    assert [crowd.alone(request, chunk) for request in requests[:8]] == alone[:8]
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_crowd_does_not_matter(
+    runtime: ModelRuntime, requests: list[Request], alone: list[Answer], seed: int
+) -> None:
+    sizes = random.Random(seed)
+    crowd = Crowd(runtime, seed)
+    together = crowd.together(requests, lambda: sizes.choice([1, 3, 16, 33, 128]), at_once=REQUESTS)
+    for index, (one, other) in enumerate(zip(together, alone, strict=True)):
+        assert one == other, f"request {index} differs"
