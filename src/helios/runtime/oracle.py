@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count as counting
 from typing import Final
 
 import numpy as np
@@ -29,8 +30,9 @@ from helios.schema import core_pb2
 
 LOGITS_BUFFER: Final = "logits"
 _SLOT: Final = 0
-# Schedulers count a slot's generations from 1, so none of theirs meets this one.
-_GENERATION: Final = 2**31 - 1
+# A generation a replay, since its pages start anew. Schedulers count from 1 upwards, so none of
+# theirs meets these.
+_GENERATIONS: Final = counting(2**31 - 1, -1)
 _ROUND_TIMEOUT_MS: Final = 600_000
 
 
@@ -48,13 +50,18 @@ def greedy_replay(
 ) -> list[ReplayedToken]:
     """The `count` greedy tokens after a prompt, end-of-sequence tokens ignored. Raises
     ExecutionError where the request can't fit the runtime or a round fails."""
+    return list(greedy_steps(runtime, prompt_tokens, count))
+
+
+def greedy_steps(
+    runtime: ModelRuntime, prompt_tokens: Sequence[int], count: int
+) -> Iterator[ReplayedToken]:
+    """As `greedy_replay`, a token at a time: a round runs only when its token is asked for."""
     vocabulary = runtime.geometry.vocabulary_tokens
-    replayed = []
     for token, logprob in _greedy(runtime, prompt_tokens, count):
         logits = np.asarray(runtime.read_buffer(LOGITS_BUFFER))[0, :vocabulary]
         second, best = np.partition(logits, -2)[-2:]
-        replayed.append(ReplayedToken(token, logprob, float(best - second)))
-    return replayed
+        yield ReplayedToken(token, logprob, float(best - second))
 
 
 def check_oracle(runtime: ModelRuntime, oracle: core_pb2.Oracle, cases: int | None = None) -> None:
@@ -98,12 +105,13 @@ def _greedy(
             remedy="Prepare the core again",
         )
     geometry = runtime.geometry
+    generation = next(_GENERATIONS)
     pages = _pages(geometry, len(prompt) + count)
     admission = LaneAdmission(
         sampling=SamplingParameters(temperature=0.0), output_limit=count, emitted=0, eos_ids=()
     )
     _run(runtime, geometry.of(Operation.INITIALIZE)[0], LaneWork(
-        slot=_SLOT, generation=_GENERATION, start=0, tokens=(), sample=False, pages=(),
+        slot=_SLOT, generation=generation, start=0, tokens=(), sample=False, pages=(),
         admission=admission,
     ))  # fmt: skip
     start = 0
@@ -112,14 +120,14 @@ def _greedy(
         chunk = tuple(prompt[start : start + program.packed_token_capacity])
         last = start + len(chunk) == len(prompt)
         completion = _run(runtime, program, LaneWork(
-            slot=_SLOT, generation=_GENERATION, start=start, tokens=chunk, sample=last, pages=pages,
+            slot=_SLOT, generation=generation, start=start, tokens=chunk, sample=last, pages=pages,
         ))  # fmt: skip
         start += len(chunk)
     yield _token(completion)
     decode = geometry.of(Operation.DECODE)[0]
     for step in range(count - 1):
         completion = _run(runtime, decode, LaneWork(
-            slot=_SLOT, generation=_GENERATION, start=len(prompt) + step, tokens=(), sample=True,
+            slot=_SLOT, generation=generation, start=len(prompt) + step, tokens=(), sample=True,
             pages=pages,
         ))  # fmt: skip
         yield _token(completion)
