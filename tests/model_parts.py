@@ -82,7 +82,7 @@ def capture(
     context = min(extents.max_context_tokens, checkpoint.parameters.context_tokens)
     extents = replace(extents, max_context_tokens=context)
     recorder = Recorder(target, weight_resource=WEIGHTS)
-    weights = WeightSet(recorder.buffers, storage)
+    weights = WeightSet(recorder.buffers, checkpoint, storage)
     recipe = recipes.choose("auto", checkpoint.family)
     model = recipe.capture(checkpoint, recorder, weights, extents)
     contract = serving.serving_contract(

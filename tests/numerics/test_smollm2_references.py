@@ -16,7 +16,7 @@ from tests.replaying import log_softmax, prefill_logits
 from tests.smollm2 import require_gguf
 
 DATA = Path(__file__).parent.parent / "data"
-EXTENTS = Extents(8, (32,), (1,), 256)
+EXTENTS = Extents(8, (32,), (1, 8), 256)
 
 
 @pytest.fixture(scope="module")

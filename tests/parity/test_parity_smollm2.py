@@ -22,7 +22,7 @@ from tests.smollm2 import require_gguf
 
 TEXT = Path(__file__).parent.parent / "data" / "running_text.txt"
 TOKENS = 2000
-EXTENTS = Extents(32, (32,), (1,), 2048)
+EXTENTS = Extents(32, (32,), (1, 32), 2048)
 DIVERGENCE_LIMITS = {
     WeightStorage.BF16: 1e-4,
     WeightStorage.INT8: 2e-3,
