@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helios.errors import AdmissionError
-from helios.scheduler import Finish, SchedulerOptions
+from helios.scheduler import Finish, Request, SchedulerOptions
 from tests.scheduler.driving import Driver, request
 from tests.scheduler.fake_model import FakeModel, alone, geometry
 
@@ -33,11 +33,11 @@ def test_what_can_never_fit_is_refused_at_once() -> None:
         (request(1), "live request has this id"),
     ],
 )
-def test_a_malformed_request_is_refused_and_harms_nobody(bad: object, says: str) -> None:
+def test_a_malformed_request_is_refused_and_harms_nobody(bad: Request, says: str) -> None:
     driver = Driver()
     driver.submit(request(1))
     with pytest.raises(AdmissionError, match=says):
-        driver.scheduler.submit(bad)  # type: ignore[arg-type]
+        driver.scheduler.submit(bad)
     driver.drain()
     assert driver.got[1].tokens == alone(request(1))[0]
 

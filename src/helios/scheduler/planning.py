@@ -20,7 +20,6 @@ from helios.scheduler.requests import Phase, Resident
 from helios.scheduler.residency import Residency
 
 _BY_LAST_TURN = attrgetter("last_turn", "order")
-_BY_ORDER = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +106,25 @@ class RoundPlanner:
         """One token for every decoding resident; where they are more than the largest program's
         lanes, for those that have waited longest."""
         residency = self._residency
-        largest = self._decode[-1].batch_capacity
-        candidates = [r for r in residency.residents if r.phase is Phase.DECODING]
-        if len(candidates) > largest:
-            candidates = sorted(sorted(candidates, key=_BY_LAST_TURN)[:largest], key=_BY_ORDER)
-        residents: list[Resident] = []
-        lanes: list[LaneWork] = []
-        for resident in candidates:
+        ready: list[Resident] = []
+        # make_room removes residents only behind the one it makes room for.
+        for resident in residency.residents:
             if resident.phase is not Phase.DECODING:
-                continue  # An older candidate has just preempted it.
-            start = resident.planned_consumed
-            if start == resident.covered:
+                continue
+            if resident.planned_consumed == resident.covered:
                 if not residency.make_room(resident):
                     continue
-                residency.cover(resident, start + 1)
-            residents.append(resident)
-            lanes.append(
-                LaneWork(resident.slot, resident.generation, start, (), True, resident.pages)
-            )
-        if not lanes:
+                residency.cover(resident, resident.covered + 1)
+            ready.append(resident)
+        if not ready:
             return None
-        return _planned(self._decode, residents, lanes, packed_tokens=0)
+        largest = self._decode[-1].batch_capacity
+        if len(ready) > largest:
+            ready = sorted(ready, key=_BY_LAST_TURN)[:largest]
+        lanes = [
+            LaneWork(r.slot, r.generation, r.planned_consumed, (), True, r.pages) for r in ready
+        ]
+        return _planned(self._decode, ready, lanes, packed_tokens=0)
 
 
 def advance(planned: PlannedRound, sequence: int) -> None:
