@@ -1,0 +1,83 @@
+// The tables behind catalogue.h.
+#include "catalogue.h"
+
+namespace helios {
+namespace {
+
+using Names = const char* const[];
+
+constexpr Names kCapacityOnly = {"capacity"};
+
+constexpr Names kScatterOperands = {"rows", "index", "value", "target"};
+
+constexpr Names kInitializeOperands = {"rows",         "slot",    "generation",  "consumed",
+                                       "emitted",      "output_limit", "seed",   "temperature",
+                                       "top_k",        "top_p",   "min_p",       "eos_ids",
+                                       "state"};
+
+constexpr Names kLoadPendingOperands = {"rows",  "slot",   "generation",
+                                        "state", "tokens", "positions"};
+
+constexpr Names kEmbedOperands = {"rows", "tokens", "table", "out"};
+constexpr Names kEmbedIntegers = {"capacity", "vocab", "width", "packing"};
+constexpr Names kEmbedFloats = {"scale"};
+
+constexpr Names kRmsNormOperands = {"rows", "x", "weight", "out"};
+constexpr Names kRmsNormIntegers = {"capacity", "width", "format"};
+constexpr Names kRmsNormFloats = {"epsilon"};
+
+constexpr Names kLinearOperands = {"rows", "x", "weight", "bias?", "out"};
+constexpr Names kLinearIntegers = {"capacity", "width",  "outputs",
+                                   "packing",  "format", "accumulate"};
+
+constexpr Names kSiluOperands = {"rows", "x", "weight", "out"};
+constexpr Names kSiluIntegers = {"capacity", "width",  "outputs",
+                                 "packing",  "format", "out_format"};
+
+constexpr Names kRopeOperands = {"rows",       "qkv",     "positions",
+                                 "slot",       "page_table", "inverse_frequency",
+                                 "q_norm?",    "k_norm?", "k_plane",
+                                 "v_plane"};
+constexpr Names kRopeIntegers = {"capacity", "q_heads",     "kv_heads",
+                                 "head_dim", "page_tokens", "table_pages"};
+constexpr Names kRopeFloats = {"epsilon", "attention_factor"};
+
+constexpr Names kAttentionOperands = {"rows",       "qkv",     "positions", "slot",
+                                      "page_table", "k_plane", "v_plane",   "out"};
+constexpr Names kAttentionIntegers = {"capacity",    "q_heads",     "kv_heads", "head_dim",
+                                      "page_tokens", "table_pages", "window",   "format"};
+constexpr Names kAttentionFloats = {"scale"};
+
+constexpr Names kSelectOperands = {"rows",          "query_length",  "sample", "x",
+                                   "selected_rows", "selected_lane", "out"};
+constexpr Names kSelectIntegers = {"capacity", "packed_capacity", "width"};
+
+constexpr Names kSampleOperands = {"rows",  "lane?",  "slot",   "query_length?",
+                                   "state", "logits", "tokens", "logprobs"};
+constexpr Names kSampleIntegers = {"capacity", "vocab", "stride"};
+
+constexpr Names kCommitOperands = {"rows",       "slot",     "generation", "query_length?",
+                                   "sampled?",   "tokens",   "logprobs",   "state",
+                                   "lanes",      "out_tokens", "out_logprobs"};
+
+constexpr KernelSpec kCatalogue[] = {
+    {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
+    {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
+    {"load_pending", kLoadPendingOperands, kCapacityOnly, {}},
+    {"embed", kEmbedOperands, kEmbedIntegers, kEmbedFloats},
+    {"rms_norm", kRmsNormOperands, kRmsNormIntegers, kRmsNormFloats},
+    {"linear", kLinearOperands, kLinearIntegers, {}},
+    {"linear_silu_mul", kSiluOperands, kSiluIntegers, {}},
+    {"rope_and_cache", kRopeOperands, kRopeIntegers, kRopeFloats},
+    {"attention", kAttentionOperands, kAttentionIntegers, kAttentionFloats},
+    {"select_last", kSelectOperands, kSelectIntegers, {}},
+    {"sample", kSampleOperands, kSampleIntegers, {}},
+    {"commit", kCommitOperands, kCapacityOnly, {}},
+};
+static_assert(std::size(kCatalogue) == kKernelCount);
+
+}  // namespace
+
+std::span<const KernelSpec, kKernelCount> catalogue() { return kCatalogue; }
+
+}  // namespace helios

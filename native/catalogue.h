@@ -1,0 +1,112 @@
+// The kernel catalogue as data: names and orders of operands and attributes, and an enumeration
+// of each so that code indexes by name. The same catalogue as src/helios/kernels/catalogue.py; a
+// test compares them. Append-only. What a kernel computes is in kernels/.
+#pragma once
+
+#include <span>
+
+namespace helios {
+
+struct KernelSpec {
+  const char* name;
+  std::span<const char* const> operands;  // optional ones end in "?"
+  std::span<const char* const> integers;
+  std::span<const char* const> floats;
+};
+
+// A kernel's id is its index in the catalogue.
+enum class KernelId : int {
+  kScatterI32,
+  kInitializeRequests,
+  kLoadPending,
+  kEmbed,
+  kRmsNorm,
+  kLinear,
+  kLinearSiluMul,
+  kRopeAndCache,
+  kAttention,
+  kSelectLast,
+  kSample,
+  kCommit,
+};
+
+inline constexpr int kKernelCount = 12;
+
+std::span<const KernelSpec, kKernelCount> catalogue();
+
+// Operand and attribute indices. `kRows` and `kCapacity` are 0 in every kernel.
+namespace scatter_i32 {
+enum Operand { kRows, kIndex, kValue, kTarget };
+enum Integer { kCapacity };
+}  // namespace scatter_i32
+
+namespace initialize_requests {
+enum Operand {
+  kRows, kSlot, kGeneration, kConsumed, kEmitted, kOutputLimit, kSeed, kTemperature, kTopK, kTopP,
+  kMinP, kEosIds, kState,
+};
+enum Integer { kCapacity };
+}  // namespace initialize_requests
+
+namespace load_pending {
+enum Operand { kRows, kSlot, kGeneration, kState, kTokens, kPositions };
+enum Integer { kCapacity };
+}  // namespace load_pending
+
+namespace embed {
+enum Operand { kRows, kTokens, kTable, kOut };
+enum Integer { kCapacity, kVocab, kWidth, kPacking };
+enum Float { kScale };
+}  // namespace embed
+
+namespace rms_norm {
+enum Operand { kRows, kX, kWeight, kOut };
+enum Integer { kCapacity, kWidth, kFormat };
+enum Float { kEpsilon };
+}  // namespace rms_norm
+
+namespace linear {
+enum Operand { kRows, kX, kWeight, kBias, kOut };
+enum Integer { kCapacity, kWidth, kOutputs, kPacking, kFormat, kAccumulate };
+}  // namespace linear
+
+namespace linear_silu_mul {
+enum Operand { kRows, kX, kWeight, kOut };
+enum Integer { kCapacity, kWidth, kOutputs, kPacking, kFormat, kOutFormat };
+}  // namespace linear_silu_mul
+
+namespace rope_and_cache {
+enum Operand {
+  kRows, kQkv, kPositions, kSlot, kPageTable, kInverseFrequency, kQNorm, kKNorm, kKPlane, kVPlane,
+};
+enum Integer { kCapacity, kQHeads, kKvHeads, kHeadDim, kPageTokens, kTablePages };
+enum Float { kEpsilon, kAttentionFactor };
+}  // namespace rope_and_cache
+
+namespace attention {
+enum Operand { kRows, kQkv, kPositions, kSlot, kPageTable, kKPlane, kVPlane, kOut };
+enum Integer {
+  kCapacity, kQHeads, kKvHeads, kHeadDim, kPageTokens, kTablePages, kWindow, kFormat,
+};
+enum Float { kScale };
+}  // namespace attention
+
+namespace select_last {
+enum Operand { kRows, kQueryLength, kSample, kX, kSelectedRows, kSelectedLane, kOut };
+enum Integer { kCapacity, kPackedCapacity, kWidth };
+}  // namespace select_last
+
+namespace sample {
+enum Operand { kRows, kLane, kSlot, kQueryLength, kState, kLogits, kTokens, kLogprobs };
+enum Integer { kCapacity, kVocab, kStride };
+}  // namespace sample
+
+namespace commit {
+enum Operand {
+  kRows, kSlot, kGeneration, kQueryLength, kSampled, kTokens, kLogprobs, kState, kLanes,
+  kOutTokens, kOutLogprobs,
+};
+enum Integer { kCapacity };
+}  // namespace commit
+
+}  // namespace helios

@@ -1,0 +1,85 @@
+// The kernel tables behind dispatch.h. HELIOS_X86 is defined where the build has the two x86 sets.
+#include "dispatch.h"
+
+#include <stdexcept>
+
+#include "kernels/host_kernels.h"
+#include "kernels/kernels.h"
+
+namespace helios {
+namespace {
+
+template <const LogitScans& Scans>
+void run_sample_with(const Launch& launch, const Worker& worker) {
+  run_sample(launch, worker, Scans);
+}
+
+template <const LogitScans& Scans>
+constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
+                                 KernelFunction linear, KernelFunction linear_silu_mul,
+                                 KernelFunction rope_and_cache, KernelFunction attention) {
+  KernelTable table{};
+  const auto at = [&](KernelId id) -> KernelEntry& { return table[static_cast<std::size_t>(id)]; };
+  at(KernelId::kScatterI32) = {run_scatter_i32, true};
+  at(KernelId::kInitializeRequests) = {run_initialize_requests, true};
+  at(KernelId::kLoadPending) = {run_load_pending, true};
+  at(KernelId::kEmbed) = {embed, false};
+  at(KernelId::kRmsNorm) = {rms_norm, false};
+  at(KernelId::kLinear) = {linear, false};
+  at(KernelId::kLinearSiluMul) = {linear_silu_mul, false};
+  at(KernelId::kRopeAndCache) = {rope_and_cache, false};
+  at(KernelId::kAttention) = {attention, false};
+  at(KernelId::kSelectLast) = {run_select_last, false};
+  at(KernelId::kSample) = {run_sample_with<Scans>, false};
+  at(KernelId::kCommit) = {run_commit, true};
+  return table;
+}
+
+#define HELIOS_TABLE(isa)                                                                   \
+  make_table<isa::kLogitScans>(isa::run_embed, isa::run_rms_norm, isa::run_linear,          \
+                               isa::run_linear_silu_mul, isa::run_rope_and_cache,           \
+                               isa::run_attention)
+
+constexpr KernelTable kPortable = HELIOS_TABLE(portable);
+#ifdef HELIOS_X86
+constexpr KernelTable kAvx512 = HELIOS_TABLE(avx512);
+constexpr KernelTable kAvx2 = HELIOS_TABLE(avx2);
+
+bool runs_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+
+bool runs_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+#endif
+#undef HELIOS_TABLE
+
+}  // namespace
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> sets;
+#ifdef HELIOS_X86
+  if (runs_avx512()) sets.emplace_back("avx512");
+  if (runs_avx2()) sets.emplace_back("avx2");
+#endif
+  sets.emplace_back("portable");
+  return sets;
+}
+
+const KernelTable& kernel_table(std::string_view instruction_set) {
+  if (instruction_set == "portable") return kPortable;
+#ifdef HELIOS_X86
+  if (instruction_set == "avx512" && runs_avx512()) return kAvx512;
+  if (instruction_set == "avx2" && runs_avx2()) return kAvx2;
+#endif
+  std::string known;
+  for (const std::string& set : instruction_sets()) known += (known.empty() ? "" : ", ") + set;
+  throw std::invalid_argument("instruction set \"" + std::string(instruction_set) +
+                              "\" is unknown here; this machine runs: " + known);
+}
+
+}  // namespace helios

@@ -1,0 +1,17 @@
+// Load-time checks: every operand must be present, aligned, and as large as the launch's
+// attributes say that its kernel touches. A launch that passed can't make its kernel reach outside
+// its operands, whatever the data in them.
+#pragma once
+
+#include <cstdint>
+
+#include "catalogue.h"
+#include "launch.h"
+
+namespace helios {
+
+// Throws std::invalid_argument naming the launch, the kernel and the operand or attribute.
+// Returns the bytes of scratch that each worker needs for the launch.
+std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& launch);
+
+}  // namespace helios

@@ -1,0 +1,21 @@
+// Declarations of the kernels that hold no vector work and are compiled once: bookkeeping on
+// request state, row selection, and sampling, which takes its vector passes as arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "../launch.h"
+#include "kernels.h"
+
+namespace helios {
+
+void run_scatter_i32(const Launch&, const Worker&);
+void run_initialize_requests(const Launch&, const Worker&);
+void run_load_pending(const Launch&, const Worker&);
+void run_select_last(const Launch&, const Worker&);
+void run_commit(const Launch&, const Worker&);
+
+void run_sample(const Launch&, const Worker&, const LogitScans&);
+std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
+
+}  // namespace helios

@@ -1,0 +1,52 @@
+// Declarations of the kernels that are compiled once for each instruction set, and the table that
+// collects them. Kernels without vector work are declared in host_kernels.h.
+#pragma once
+
+#include "../launch.h"
+
+namespace helios {
+
+// Vector passes over a row of logits, used by `sample`, whose logic is compiled once.
+struct LogitScans {
+  static constexpr std::int64_t kMaximumBlock = 64;
+  static constexpr std::int64_t kSumBlock = 1024;
+
+  // Largest value of each block of kMaximumBlock logits; NaN counts as -infinity.
+  void (*block_maxima)(const float* logits, std::int64_t count, float* maxima);
+  // Sum of e^(logit - largest) in f64; NaN where a logit is.
+  double (*sum_exponentials)(const float* logits, std::int64_t count, float largest);
+  // Weights e^(logit / temperature - largest / temperature), 0 where below `least` or NaN.
+  void (*weights)(const float* logits, std::int64_t count, float temperature, float largest,
+                  float least, float* out);
+  // f64 sums of those weights over blocks of kSumBlock.
+  void (*block_weights)(const float* logits, std::int64_t count, float temperature,
+                        float largest, float least, double* sums);
+};
+
+struct VectorKernels {
+  KernelFunction embed;
+  KernelFunction rms_norm;
+  KernelFunction linear;
+  KernelFunction linear_silu_mul;
+  KernelFunction rope_and_cache;
+  KernelFunction attention;
+  LogitScans scans;
+};
+
+#define HELIOS_DECLARE_KERNELS(isa)                        \
+  namespace isa {                                          \
+  void run_embed(const Launch&, const Worker&);            \
+  void run_rms_norm(const Launch&, const Worker&);         \
+  void run_linear(const Launch&, const Worker&);           \
+  void run_linear_silu_mul(const Launch&, const Worker&);  \
+  void run_rope_and_cache(const Launch&, const Worker&);   \
+  void run_attention(const Launch&, const Worker&);        \
+  extern const LogitScans kLogitScans;                     \
+  }
+
+HELIOS_DECLARE_KERNELS(avx512)
+HELIOS_DECLARE_KERNELS(avx2)
+HELIOS_DECLARE_KERNELS(portable)
+#undef HELIOS_DECLARE_KERNELS
+
+}  // namespace helios

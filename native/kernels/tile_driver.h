@@ -1,0 +1,113 @@
+// Runs tile products over all rows of an activation matrix: splits rows into blocks and outputs
+// into groups of up to four tiles, divides both over the pool's workers, and hands each block of
+// sums to an epilogue. Called by `linear` and `linear_silu_mul`.
+#pragma once
+
+#include "../launch.h"
+#include "tile_products.h"
+
+namespace helios::HELIOS_ISA {
+
+inline constexpr int kGroupTiles = 4;
+inline constexpr int kMaximumRows = 8;
+
+// Sums of a row block and a group of tiles: [row][tile][output].
+struct alignas(64) GroupSums {
+  float at[kMaximumRows][kGroupTiles][kTileOutputs];
+};
+
+using MultiplyFunction = void (*)(const TileMatrix&, std::int64_t tile,
+                                  const std::byte* const* rows, GroupSums& sums, int first);
+
+// One packing's products: by number of rows, for `wide_tiles` tiles and for one.
+struct TileProduct {
+  int maximum_rows;
+  int wide_tiles[kMaximumRows + 1];
+  MultiplyFunction wide[kMaximumRows + 1];
+  MultiplyFunction single[kMaximumRows + 1];
+};
+
+template <class Product, int Rows, int Tiles>
+void multiply(const TileMatrix& matrix, std::int64_t tile, const std::byte* const* rows,
+              GroupSums& out, int first) {
+  Sums<Rows, Tiles> sums;
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) sums[r][t] = zeros();
+  }
+  Product::template add<Rows, Tiles>(matrix, tile, rows, sums);
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) store(out.at[r][first + t], sums[r][t]);
+  }
+}
+
+template <class Product, int Rows>
+constexpr void fill_rows(TileProduct& table) {
+  constexpr int kTiles = Rows == 1 ? Product::kSingleRowTiles : Product::kTiles;
+  table.wide_tiles[Rows] = kTiles;
+  table.wide[Rows] = multiply<Product, Rows, kTiles>;
+  table.single[Rows] = multiply<Product, Rows, 1>;
+  if constexpr (Rows > 1) fill_rows<Product, Rows - 1>(table);
+}
+
+template <class Product>
+constexpr TileProduct make_tile_product() {
+  TileProduct table{};
+  table.maximum_rows = Product::kRows;
+  fill_rows<Product, Product::kRows>(table);
+  return table;
+}
+
+template <class Product>
+inline constexpr TileProduct kTileProduct = make_tile_product<Product>();
+
+inline const TileProduct& tile_product(Packing packing, Format format) {
+  switch (packing) {
+    case Packing::kTile16F32: return kTileProduct<ProductF32>;
+    case Packing::kTile16F16: return kTileProduct<ProductF16>;
+    case Packing::kTile16Bf16:
+      return format == Format::kBf16 ? kTileProduct<ProductBf16> : kTileProduct<ProductBf16F32>;
+    case Packing::kTile16Q8_0: return kTileProduct<ProductQ8_0>;
+    case Packing::kTile16Q4_0: return kTileProduct<ProductQ4_0>;
+    case Packing::kTile16Q4_1: return kTileProduct<ProductQ4_1>;
+    case Packing::kTile16Q6_K: break;
+  }
+  return kTileProduct<ProductQ6_K>;
+}
+
+struct ActivationMatrix {
+  const std::byte* base;
+  std::int64_t rows;
+  std::int64_t row_nbytes;
+};
+
+// Calls `epilogue(first_row, rows, first_tile, tiles, sums)` for every row block and group of
+// tiles. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up to kGroupTiles.
+template <class Epilogue>
+HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
+                                  const ActivationMatrix& x, int unit, const Worker& worker,
+                                  const Epilogue& epilogue) {
+  const std::int64_t units = (matrix.tiles + unit - 1) / unit;
+  const Range share = worker.share(units);
+  const std::int64_t end_tile = share.end * unit < matrix.tiles ? share.end * unit : matrix.tiles;
+  GroupSums sums;
+  for (std::int64_t tile = share.begin * unit; tile < end_tile; tile += kGroupTiles) {
+    const int tiles = static_cast<int>(
+        end_tile - tile < kGroupTiles ? end_tile - tile : std::int64_t{kGroupTiles});
+    for (std::int64_t row = 0; row < x.rows; row += product.maximum_rows) {
+      const int rows = static_cast<int>(x.rows - row < product.maximum_rows
+                                            ? x.rows - row
+                                            : std::int64_t{product.maximum_rows});
+      const std::byte* pointers[kMaximumRows];
+      for (int r = 0; r < rows; ++r) pointers[r] = x.base + (row + r) * x.row_nbytes;
+      const int wide = product.wide_tiles[rows];
+      int t = 0;
+      for (; t + wide <= tiles; t += wide) {
+        product.wide[rows](matrix, tile + t, pointers, sums, t);
+      }
+      for (; t < tiles; ++t) product.single[rows](matrix, tile + t, pointers, sums, t);
+      epilogue(row, rows, tile, tiles, sums);
+    }
+  }
+}
+
+}  // namespace helios::HELIOS_ISA

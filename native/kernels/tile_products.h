@@ -1,0 +1,299 @@
+// Products of activation rows with tiles of 16 outputs, a class a packing. A tile product keeps
+// one accumulator a (row, output), lanes being outputs, and adds k in ascending order with one
+// formula, so its bits don't depend on how many rows or tiles are computed together. The drivers
+// in tile_driver.h choose those numbers.
+#pragma once
+
+#include "../layouts.h"
+#include "vector.h"
+
+namespace helios::HELIOS_ISA {
+
+// A packed matrix. `tiles` is the number of tiles; planes follow each other over all of them.
+struct TileMatrix {
+  const std::byte* base;
+  std::int64_t tiles;
+  std::int64_t width;
+};
+
+template <int Rows, int Tiles>
+using Sums = Floats[Rows][Tiles];
+
+struct ProductF32 {
+  static constexpr int kRows = kFloatRows, kTiles = kFloatTiles, kSingleRowTiles = 4;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const auto* w = reinterpret_cast<const float*>(matrix.base) + tile * matrix.width * 16;
+    for (std::int64_t k = 0; k < matrix.width; ++k) {
+      Floats x[Rows];
+      for (int r = 0; r < Rows; ++r) {
+        x[r] = broadcast(reinterpret_cast<const float*>(rows[r])[k]);
+      }
+      for (int t = 0; t < Tiles; ++t) {
+        const Floats weight = load(w + (t * matrix.width + k) * 16);
+        for (int r = 0; r < Rows; ++r) sums[r][t] = fused(weight, x[r], sums[r][t]);
+      }
+    }
+  }
+};
+
+struct ProductF16 {
+  static constexpr int kRows = kFloatRows, kTiles = kFloatTiles, kSingleRowTiles = 4;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const auto* w =
+        reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
+    for (std::int64_t k = 0; k < matrix.width; ++k) {
+      Floats x[Rows];
+      for (int r = 0; r < Rows; ++r) {
+        x[r] = broadcast(reinterpret_cast<const float*>(rows[r])[k]);
+      }
+      for (int t = 0; t < Tiles; ++t) {
+        const Floats weight = load_f16(w + (t * matrix.width + k) * 16);
+        for (int r = 0; r < Rows; ++r) sums[r][t] = fused(weight, x[r], sums[r][t]);
+      }
+    }
+  }
+};
+
+// bf16 weights with f32 activations.
+struct ProductBf16F32 {
+  static constexpr int kRows = kFloatRows, kTiles = kFloatTiles, kSingleRowTiles = 4;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const auto* w =
+        reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
+    for (std::int64_t k = 0; k < matrix.width; k += 2) {
+      for (int t = 0; t < Tiles; ++t) {
+        const Pairs pair = load_pairs(w + (t * matrix.width + k) * 16);
+        const Floats even = even_of(pair);
+        const Floats odd = odd_of(pair);
+        for (int r = 0; r < Rows; ++r) {
+          const auto* x = reinterpret_cast<const float*>(rows[r]) + k;
+          sums[r][t] = fused(even, broadcast(x[0]), sums[r][t]);
+          sums[r][t] = fused(odd, broadcast(x[1]), sums[r][t]);
+        }
+      }
+    }
+  }
+};
+
+// bf16 weights with bf16 activations.
+struct ProductBf16 {
+  static constexpr int kRows = kFloatRows, kTiles = kFloatTiles, kSingleRowTiles = 4;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const auto* w =
+        reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
+    for (std::int64_t k = 0; k < matrix.width; k += 2) {
+      Pairs pairs[Tiles];
+      for (int t = 0; t < Tiles; ++t) pairs[t] = load_pairs(w + (t * matrix.width + k) * 16);
+      for (int r = 0; r < Rows; ++r) {
+        const PairBroadcast x =
+            broadcast_pair(reinterpret_cast<const std::uint16_t*>(rows[r]) + k);
+        for (int t = 0; t < Tiles; ++t) sums[r][t] = dot_pairs(sums[r][t], pairs[t], x);
+      }
+    }
+  }
+};
+
+// An activation row in q8.
+struct Q8Row {
+  const std::int8_t* q;
+  const float* scales;
+  const float* sums;
+
+  HELIOS_INLINE Q8Row(const std::byte* row, std::int64_t width)
+      : q(reinterpret_cast<const std::int8_t*>(row)),
+        scales(reinterpret_cast<const float*>(row + width)),
+        sums(scales + width / kBlock) {}
+};
+
+// Exact integer products of one block for 4-bit weights: each byte plane holds two groups of k.
+template <int Rows, int Tiles>
+HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
+                                   const std::int8_t* const (&x)[Rows],
+                                   Ints (&products)[Rows][Tiles]) {
+  Ints high_products[Rows][Tiles];
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) products[r][t] = high_products[r][t] = zero_ints();
+  }
+  for (int g = 0; g < 4; ++g) {
+    Bytes low[Tiles], high[Tiles];
+    for (int t = 0; t < Tiles; ++t) {
+      const Bytes both = load_bytes(q[t] + 64 * g);
+      low[t] = low_nibbles(both);
+      high[t] = high_nibbles(both);
+    }
+    for (int r = 0; r < Rows; ++r) {
+      const Quad x_low = broadcast_quad(x[r] + 4 * g);
+      const Quad x_high = broadcast_quad(x[r] + 16 + 4 * g);
+      for (int t = 0; t < Tiles; ++t) {
+        products[r][t] = dot_small_bytes(products[r][t], low[t], x_low);
+        high_products[r][t] = dot_small_bytes(high_products[r][t], high[t], x_high);
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) products[r][t] = products[r][t] + high_products[r][t];
+  }
+}
+
+// Shared by the packings with a scale (and a zero point or an offset) for each block of 32:
+// w = d (q - zero) or w = d q + m.
+template <class Layout>
+struct ProductBlocks {
+  static constexpr int kRows = kQuantisedRows, kTiles = kQuantisedTiles;
+  static constexpr int kSingleRowTiles = kQuantisedTiles;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const std::int64_t blocks = matrix.width / kBlock;
+    const auto* q_plane = reinterpret_cast<const std::uint8_t*>(matrix.base);
+    const std::byte* d_plane = matrix.base + matrix.tiles * blocks * Layout::kBlockNbytes;
+    const std::byte* m_plane = d_plane + matrix.tiles * blocks * 32;
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::uint8_t* q[Tiles];
+      const std::int8_t* x[Rows];
+      for (int t = 0; t < Tiles; ++t) {
+        q[t] = q_plane + ((tile + t) * blocks + b) * Layout::kBlockNbytes;
+      }
+      for (int r = 0; r < Rows; ++r) x[r] = Q8Row(rows[r], matrix.width).q + b * kBlock;
+      Ints products[Rows][Tiles];
+      Layout::template products<Rows, Tiles>(q, x, products);
+      for (int t = 0; t < Tiles; ++t) {
+        const std::int64_t at = ((tile + t) * blocks + b) * 32;
+        const Floats d = load_f16(reinterpret_cast<const std::uint16_t*>(d_plane + at));
+        for (int r = 0; r < Rows; ++r) {
+          const Q8Row row(rows[r], matrix.width);
+          const Floats scale = broadcast(row.scales[b]);
+          const Floats product = to_floats(products[r][t]);
+          if constexpr (Layout::kHasOffset) {
+            const Floats m = load_f16(reinterpret_cast<const std::uint16_t*>(m_plane + at));
+            sums[r][t] = fused(d, product * scale, sums[r][t]);
+            sums[r][t] = fused(m, broadcast(row.sums[b]), sums[r][t]);
+          } else {
+            const Floats zero = broadcast(-static_cast<float>(Layout::kZero) * row.sums[b]);
+            sums[r][t] = fused(d, fused(product, scale, zero), sums[r][t]);
+          }
+        }
+      }
+    }
+  }
+};
+
+struct LayoutQ4_0 {
+  static constexpr std::int64_t kBlockNbytes = 256;
+  static constexpr bool kHasOffset = false;
+  static constexpr int kZero = 8;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void products(const std::uint8_t* const (&q)[Tiles],
+                                     const std::int8_t* const (&x)[Rows],
+                                     Ints (&out)[Rows][Tiles]) {
+    nibble_products<Rows, Tiles>(q, x, out);
+  }
+};
+
+struct LayoutQ4_1 : LayoutQ4_0 {
+  static constexpr bool kHasOffset = true;
+};
+
+struct LayoutQ8_0 {
+  static constexpr std::int64_t kBlockNbytes = 512;
+  static constexpr bool kHasOffset = false;
+  static constexpr int kZero = 128;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void products(const std::uint8_t* const (&q)[Tiles],
+                                     const std::int8_t* const (&x)[Rows],
+                                     Ints (&out)[Rows][Tiles]) {
+    for (int r = 0; r < Rows; ++r) {
+      for (int t = 0; t < Tiles; ++t) out[r][t] = zero_ints();
+    }
+    for (int g = 0; g < 8; ++g) {
+      Bytes w[Tiles];
+      for (int t = 0; t < Tiles; ++t) w[t] = load_bytes(q[t] + 64 * g);
+      for (int r = 0; r < Rows; ++r) {
+        const Quad quad = broadcast_quad(x[r] + 4 * g);
+        for (int t = 0; t < Tiles; ++t) out[r][t] = dot_bytes(out[r][t], w[t], quad);
+      }
+    }
+  }
+};
+
+using ProductQ8_0 = ProductBlocks<LayoutQ8_0>;
+using ProductQ4_0 = ProductBlocks<LayoutQ4_0>;
+using ProductQ4_1 = ProductBlocks<LayoutQ4_1>;
+
+// w = d s (q - 32) with a scale s for each half block. Both half-block products times their scales
+// are integers below 2^24, so their f32 sum is exact.
+struct ProductQ6_K {
+  static constexpr int kRows = kQuantisedRows, kTiles = kQuantisedTiles;
+  static constexpr int kSingleRowTiles = kQuantisedTiles;
+
+  template <int Rows, int Tiles>
+  static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
+                                const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    const std::int64_t blocks = matrix.width / kBlock;
+    const auto* q_plane = reinterpret_cast<const std::uint8_t*>(matrix.base);
+    const std::byte* s_plane = matrix.base + matrix.tiles * blocks * 512;
+    const std::byte* d_plane = s_plane + matrix.tiles * blocks * 32;
+    const Bytes zero_point = broadcast_byte(32);
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      Floats block[Rows][Tiles];
+      for (int r = 0; r < Rows; ++r) {
+        for (int t = 0; t < Tiles; ++t) block[r][t] = zeros();
+      }
+      for (int half = 0; half < 2; ++half) {
+        Ints products[Rows][Tiles];
+        Ints zeros_of_row[Rows];
+        for (int r = 0; r < Rows; ++r) {
+          zeros_of_row[r] = zero_ints();
+          for (int t = 0; t < Tiles; ++t) products[r][t] = zero_ints();
+        }
+        for (int g = 4 * half; g < 4 * half + 4; ++g) {
+          Bytes w[Tiles];
+          for (int t = 0; t < Tiles; ++t) {
+            w[t] = load_bytes(q_plane + ((tile + t) * blocks + b) * 512 + 64 * g);
+          }
+          for (int r = 0; r < Rows; ++r) {
+            const Quad quad =
+                broadcast_quad(Q8Row(rows[r], matrix.width).q + b * kBlock + 4 * g);
+            zeros_of_row[r] = dot_small_bytes(zeros_of_row[r], zero_point, quad);
+            for (int t = 0; t < Tiles; ++t) {
+              products[r][t] = dot_small_bytes(products[r][t], w[t], quad);
+            }
+          }
+        }
+        for (int t = 0; t < Tiles; ++t) {
+          const Floats s = load_int8(reinterpret_cast<const std::int8_t*>(
+              s_plane + ((tile + t) * blocks + b) * 32 + 16 * half));
+          for (int r = 0; r < Rows; ++r) {
+            block[r][t] =
+                fused(to_floats(products[r][t] - zeros_of_row[r]), s, block[r][t]);
+          }
+        }
+      }
+      for (int t = 0; t < Tiles; ++t) {
+        const Floats d = load_f16(reinterpret_cast<const std::uint16_t*>(
+            d_plane + ((tile + t) * blocks + b) * 32));
+        for (int r = 0; r < Rows; ++r) {
+          const Floats scale = broadcast(Q8Row(rows[r], matrix.width).scales[b]);
+          sums[r][t] = fused(d, block[r][t] * scale, sums[r][t]);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace helios::HELIOS_ISA

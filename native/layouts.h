@@ -1,0 +1,95 @@
+// Byte geometry of what kernels read and write: weight packings, activation rows, request state,
+// completion rows. Holds numbers only, as docs/kernels.md gives them; the load-time checks and
+// the kernels both take them from here.
+#pragma once
+
+#include <cstdint>
+
+#include "inlining.h"
+
+namespace helios {
+
+inline constexpr int kTileOutputs = 16;
+inline constexpr int kBlock = 32;
+
+// Numbers of the schema's `Packing` enum.
+enum class Packing : std::int64_t {
+  kTile16F32 = 2,
+  kTile16F16 = 3,
+  kTile16Bf16 = 4,
+  kTile16Q8_0 = 5,
+  kTile16Q4_0 = 6,
+  kTile16Q4_1 = 7,
+  kTile16Q6_K = 8,
+};
+
+// Values of `format` attributes.
+enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2 };
+
+HELIOS_INLINE constexpr bool is_quantised(Packing packing) { return packing >= Packing::kTile16Q8_0; }
+
+HELIOS_INLINE constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Bytes of `width` weights of 16 outputs, all planes together. `width` is a multiple of what the
+// packing asks for.
+HELIOS_INLINE constexpr std::int64_t tile_nbytes(Packing packing, std::int64_t width) {
+  const std::int64_t blocks = width / kBlock;
+  switch (packing) {
+    case Packing::kTile16F32: return width * kTileOutputs * 4;
+    case Packing::kTile16F16: return width * kTileOutputs * 2;
+    case Packing::kTile16Bf16: return width * kTileOutputs * 2;
+    case Packing::kTile16Q8_0: return blocks * (512 + 32);
+    case Packing::kTile16Q4_0: return blocks * (256 + 32);
+    case Packing::kTile16Q4_1: return blocks * (256 + 32 + 32);
+    case Packing::kTile16Q6_K: return blocks * (512 + 32 + 32);
+  }
+  return 0;
+}
+
+HELIOS_INLINE constexpr std::int64_t row_nbytes(Format format, std::int64_t width) {
+  switch (format) {
+    case Format::kF32: return 4 * width;
+    case Format::kBf16: return 2 * width;
+    case Format::kQ8: return width + 8 * (width / kBlock);
+  }
+  return 0;
+}
+
+inline constexpr int kEosCapacity = 16;
+
+// One row of `request_state`.
+struct RequestState {
+  std::int32_t pending_token;
+  std::int32_t consumed;
+  std::int32_t emitted;
+  std::int32_t output_limit;
+  std::int32_t generation;
+  std::int32_t finished;
+  std::uint32_t seed_lo;
+  std::uint32_t seed_hi;
+  float temperature;
+  float top_p;
+  float min_p;
+  std::int32_t top_k;
+  std::uint8_t zero[16];
+  std::int32_t eos_ids[kEosCapacity];
+};
+static_assert(sizeof(RequestState) == 128);
+
+// One row of the completion record's `lanes`.
+struct CompletionLane {
+  std::int32_t slot;
+  std::int32_t generation;
+  std::int32_t emitted;
+  std::int32_t consumed;
+  std::int32_t finish;
+  std::int32_t draft_cursor;
+  std::int32_t model_reserved;
+  std::int32_t offered;
+  std::int32_t accepted;
+  std::int32_t error;
+  std::int32_t zero[2];
+};
+static_assert(sizeof(CompletionLane) == 48);
+
+}  // namespace helios

@@ -1,0 +1,128 @@
+// Queueing and walking behind replayer.h.
+#include "replayer.h"
+
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace helios {
+namespace {
+
+// Idle workers spin this long for the next submission; a host that waits for a completion less,
+// because it would take a core from the workers.
+constexpr std::chrono::nanoseconds kIdleSpin = std::chrono::microseconds(50);
+constexpr std::chrono::nanoseconds kHostSpin = std::chrono::microseconds(5);
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int checked_threads(int threads) {
+  if (threads < 1 || threads > 1024) {
+    throw std::invalid_argument("threads must lie between 1 and 1024, " +
+                                std::to_string(threads) + " given");
+  }
+  return threads;
+}
+
+// A worker's scratch, grown to the largest program it has run.
+class Scratch {
+ public:
+  std::byte* at_least(std::uint64_t nbytes) {
+    if (nbytes > size_) {
+      memory_.reset(static_cast<std::byte*>(::operator new(nbytes, std::align_val_t{64})));
+      size_ = nbytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Release {
+    void operator()(std::byte* at) const { ::operator delete(at, std::align_val_t{64}); }
+  };
+  std::unique_ptr<std::byte, Release> memory_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace
+
+Replayer::Replayer(int threads, std::string_view instruction_set)
+    : table_(kernel_table(instruction_set)),
+      threads_(checked_threads(threads)),
+      barrier_(threads_),
+      pool_(threads_, [this](int index) { work(index); }) {}
+
+int Replayer::add_program(const LaunchList& list) {
+  programs_.push_back(std::make_unique<Program>(list, table_));
+  return static_cast<int>(programs_.size()) - 1;
+}
+
+void Replayer::submit(int program, std::uint64_t sequence) {
+  if (end_.load(std::memory_order_relaxed) != ~std::uint64_t{0}) {
+    throw std::runtime_error("the replayer is closed");
+  }
+  if (program < 0 || static_cast<std::size_t>(program) >= programs_.size()) {
+    throw std::invalid_argument("program " + std::to_string(program) + " isn't registered");
+  }
+  if (sequence != submitted_count_ + 1) {
+    throw std::invalid_argument("sequence " + std::to_string(submitted_count_ + 1) +
+                                " comes next, " + std::to_string(sequence) + " given");
+  }
+  if (sequence - completed() > kRing) {
+    throw std::runtime_error("256 submissions are outstanding; wait for one to complete");
+  }
+  ring_[sequence % kRing].program = programs_[static_cast<std::size_t>(program)].get();
+  submitted_count_ = sequence;
+  submitted_.raise(sequence);
+}
+
+bool Replayer::wait(std::uint64_t sequence, std::chrono::milliseconds limit) {
+  return completed_.wait_for(sequence, kHostSpin, limit);
+}
+
+std::pair<std::int64_t, std::int64_t> Replayer::timing(std::uint64_t sequence) const {
+  if (sequence == 0 || sequence > completed() || sequence + kRing <= submitted_count_) {
+    throw std::invalid_argument("sequence " + std::to_string(sequence) +
+                                " isn't one of the last 256 that have completed");
+  }
+  const Submission& submission = ring_[sequence % kRing];
+  return {submission.start_ns, submission.end_ns};
+}
+
+void Replayer::close() {
+  if (end_.load(std::memory_order_relaxed) == ~std::uint64_t{0}) {
+    end_.store(submitted_count_, std::memory_order_release);
+    submitted_.raise(submitted_count_ + 1);
+  }
+  pool_.join();
+}
+
+void Replayer::work(int index) {
+  Scratch scratch;
+  for (std::uint64_t sequence = 1;; ++sequence) {
+    submitted_.wait(sequence, kIdleSpin);
+    if (sequence > end_.load(std::memory_order_acquire)) return;
+    Submission& submission = ring_[sequence % kRing];
+    const Program& program = *submission.program;
+    if (index == 0) submission.start_ns = now_ns();
+    run(program, {index, threads_, scratch.at_least(program.scratch_nbytes())});
+    if (index == 0) {
+      submission.end_ns = now_ns();
+      launches_.fetch_add(program.size(), std::memory_order_relaxed);
+      completed_.raise(sequence);
+    }
+  }
+}
+
+void Replayer::run(const Program& program, const Worker& worker) {
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const KernelEntry& kernel = program.kernel(i);
+    if (!kernel.serial || worker.index == 0) kernel.function(program.launch(i), worker);
+    if (program.meets_after(i)) barrier_.meet();
+  }
+}
+
+}  // namespace helios
