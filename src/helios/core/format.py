@@ -32,6 +32,7 @@ WINDOW_LIMIT_NBYTES: Final = 8 << 20
 ENVELOPE_LIMIT_NBYTES: Final = 64 << 20
 LOCATIONS_LIMIT_NBYTES: Final = 16 << 20
 DECODED_LIMIT_NBYTES: Final = 1 << 30
+WEIGHT_LIMIT_NBYTES: Final = 1 << 42
 
 
 def chunk_count(nbytes: int) -> int:

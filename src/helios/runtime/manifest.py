@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from helios.contract.enums import AccessMode, Operation
-from helios.kernels.catalogue import ActivationFormat, KernelSpec
+from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat, KernelSpec
 
 
 class BufferClass(IntEnum):
@@ -56,6 +56,11 @@ class DType(IntEnum):
             return ActivationFormat.Q16.row_nbytes(width)
         return _ELEMENT_NBYTES[self] * width
 
+    @property
+    def alignment(self) -> int:
+        """Bytes whose multiples an element's address must be."""
+        return _ELEMENT_NBYTES.get(self, 4)
+
 
 _ELEMENT_NBYTES = {
     DType.U8: 1,
@@ -81,6 +86,24 @@ class Packing(IntEnum):
     TILE16_Q4_0 = 6
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
+
+
+# Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
+_BLOCK_NBYTES = {
+    Packing.TILE16_F32: 128,
+    Packing.TILE16_F16: 64,
+    Packing.TILE16_BF16: 64,
+    Packing.TILE16_Q8_0: 34,
+    Packing.TILE16_Q4_0: 18,
+    Packing.TILE16_Q4_1: 20,
+    Packing.TILE16_Q6_K: 36,
+}
+
+
+def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
+    """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
+    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
+    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
 
 
 class LeadingCount(IntEnum):

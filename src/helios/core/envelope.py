@@ -1,0 +1,85 @@
+"""The signed envelope: reads `core.pb` and verifies its signature before believing any of it.
+
+Returns the body as a message; what it says is checked in `body`. `opened_core` is the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from helios.core.files import open_regular, read_exactly
+from helios.core.format import (
+    ENVELOPE_LIMIT_NBYTES,
+    PUBLIC_KEY_NBYTES,
+    SIGNATURE_DOMAIN,
+    SIGNATURE_NBYTES,
+)
+from helios.errors import CoreError
+from helios.schema import core_pb2
+
+
+@dataclass(frozen=True)
+class VerifiedEnvelope:
+    """A body that `public_key` signed; `digest` is the hex SHA-256 of its serialized bytes."""
+
+    body: core_pb2.CoreBody
+    digest: str
+    public_key: bytes
+
+
+def read_envelope(path: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
+    """Reads and verifies an envelope. With `publisher_key` (32 bytes) only that key's signature
+    counts. Raises CoreError naming the file."""
+    where = str(path)
+    with open_regular(path) as file:
+        nbytes = file.seek(0, 2)
+        if nbytes > ENVELOPE_LIMIT_NBYTES:
+            raise CoreError(
+                f"has {nbytes} bytes, over the limit of {ENVELOPE_LIMIT_NBYTES}", where=where
+            )
+        content = read_exactly(file, nbytes)
+    envelope = core_pb2.SignedEnvelope()
+    try:
+        envelope.ParseFromString(content)
+    except DecodeError as error:
+        raise CoreError(f"is no signed envelope ({error})", where=where, remedy=_AGAIN) from error
+    if len(envelope.public_key) != PUBLIC_KEY_NBYTES or len(envelope.signature) != SIGNATURE_NBYTES:
+        raise CoreError("is not signed: public key or signature has the wrong length", where=where)
+    if publisher_key is not None and envelope.public_key != publisher_key:
+        raise CoreError(
+            f"is signed by the key {envelope.public_key.hex()}, not by {publisher_key.hex()}",
+            where=where,
+            remedy="Use the publisher's core or the right publisher key",
+        )
+    verify_signature(envelope, where)
+    body = core_pb2.CoreBody()
+    try:
+        body.ParseFromString(envelope.body)
+    except DecodeError as error:
+        raise CoreError(f"the signed body is no CoreBody ({error})", where=where) from error
+    return VerifiedEnvelope(
+        body=body,
+        digest=hashlib.sha256(envelope.body).hexdigest(),
+        public_key=envelope.public_key,
+    )
+
+
+def verify_signature(envelope: core_pb2.SignedEnvelope, where: str) -> None:
+    """Raises CoreError unless the envelope's key signed domain and body."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = Ed25519PublicKey.from_public_bytes(envelope.public_key)
+        key.verify(envelope.signature, SIGNATURE_DOMAIN + envelope.body)
+    except (InvalidSignature, ValueError) as error:
+        raise CoreError(
+            "the signature doesn't belong to this body and key", where=where, remedy=_AGAIN
+        ) from error
+
+
+_AGAIN = "The file is damaged or was altered: get the core again"

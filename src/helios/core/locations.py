@@ -1,0 +1,74 @@
+"""Where a resource's bytes may lie: the unsigned location set, and names that follow from what is
+signed.
+
+Nothing here says what bytes are: each candidate is a path to try, and whoever reads it checks the
+content against its commitments. A lost or damaged location set leaves the core's own resource
+folder, whose file names the signed digests give. `opened_core` is the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from google.protobuf.message import DecodeError
+
+from helios.core.files import open_regular, read_exactly
+from helios.core.format import LOCATIONS_FILE, LOCATIONS_LIMIT_NBYTES, resource_uri
+from helios.errors import CoreError
+from helios.schema import core_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A location to try: `path`, or None and the reason why it can't be."""
+
+    uri: str
+    path: Path | None
+    reason: str = ""
+
+
+class Locations:
+    """A core's folder and the URIs that its location set gives for each resource."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._uris: dict[str, list[str]] = {}
+        for location in _read(folder / LOCATIONS_FILE).locations:
+            self._uris.setdefault(location.resource, []).extend(location.uris)
+
+    def candidates(self, resource: str, content_name: str) -> Iterator[Candidate]:
+        """Locations of a resource in the order to try them, the resource folder last."""
+        own = resource_uri(content_name)
+        listed = self._uris.get(resource, [])
+        for uri in [*listed, *([] if own in listed else [own])]:
+            yield self._candidate(uri)
+
+    def _candidate(self, uri: str) -> Candidate:
+        scheme, colon, rest = uri.partition(":")
+        if not colon or scheme != "file":
+            return Candidate(uri, None, "only file: locations are supported")
+        path = PurePosixPath(rest)
+        if not rest or "\0" in rest or path.is_absolute() or ".." in path.parts:
+            return Candidate(uri, None, "is no path below the core's folder")
+        try:
+            found = (self._folder / path).resolve(strict=True)
+        except (OSError, RuntimeError):
+            return Candidate(uri, None, "no such file")
+        if not found.is_relative_to(self._folder):
+            return Candidate(uri, None, "leads out of the core's folder")
+        return Candidate(uri, found)
+
+
+def _read(path: Path) -> core_pb2.LocationSet:
+    """The location set; empty where it is missing or damaged, since it is only a hint."""
+    try:
+        with open_regular(path) as file:
+            nbytes = file.seek(0, 2)
+            if nbytes > LOCATIONS_LIMIT_NBYTES:
+                return core_pb2.LocationSet()
+            content = read_exactly(file, nbytes)
+        return core_pb2.LocationSet.FromString(content)
+    except (CoreError, DecodeError):
+        return core_pb2.LocationSet()

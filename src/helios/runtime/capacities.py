@@ -1,0 +1,155 @@
+"""Load-time choices: request slots, cache pages, and the programs that serve them.
+
+Pure functions of contract, manifest and what the operator asked for; nothing is allocated. The
+result becomes the runtime's geometry. Also used by inspection, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from helios.contract.enums import Operation
+from helios.contract.fields import INT32_MAX, refuse
+from helios.contract.model import PreparedContract
+from helios.runtime.device import MemoryPlan, PlannedBuffer
+from helios.runtime.manifest import BufferClass, LeadingCount, Manifest, Program
+from helios.runtime.manifest_checks import pages_for
+
+DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
+DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory
+_REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
+_SUPPORTED: Final = frozenset(_REQUIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """What the operator asks for; None leaves the choice to the contract and the machine."""
+
+    request_slots: int | None = None
+    cache_nbytes: int | None = None
+
+
+def choose_request_slots(contract: PreparedContract, asked: int | None) -> int:
+    """The captured concurrency, or the lower one that was asked for."""
+    if asked is None:
+        return contract.max_active
+    if not 1 <= asked <= contract.max_active:
+        refuse(
+            "request slots",
+            f"{asked} asked for, but the core is prepared for 1 to {contract.max_active}",
+            "Ask for fewer, or prepare the core for more",
+        )
+    return asked
+
+
+def choose_programs(manifest: Manifest, request_slots: int) -> tuple[Program, ...]:
+    """The programs that serve `request_slots`, in the manifest's order: of the DECODE programs
+    all that are smaller than the slots and the smallest that covers them."""
+    present = {program.operation for program in manifest.programs}
+    for operation in _REQUIRED:
+        if operation not in present:
+            refuse("programs", f"the manifest has no {operation.name} program")
+    for operation in sorted(present - _SUPPORTED):
+        refuse("programs", f"this Helios doesn't run {operation.name} programs yet")
+    covering = [
+        program.batch_capacity
+        for program in manifest.programs
+        if program.operation is Operation.DECODE and program.batch_capacity >= request_slots
+    ]
+    if not covering:
+        refuse(
+            "programs",
+            f"no DECODE program takes {request_slots} lanes",
+            "Ask for fewer request slots",
+        )
+    largest = min(covering)
+    chosen = tuple(
+        program
+        for program in manifest.programs
+        if program.operation is not Operation.DECODE or program.batch_capacity <= largest
+    )
+    for program in chosen:
+        if program.tuned:
+            refuse(f"program {program.name}", "this Helios runs no startup tuning yet")
+    return chosen
+
+
+def page_nbytes(manifest: Manifest) -> int:
+    """Bytes of one page over all cache planes."""
+    return sum(
+        buffer.nbytes for buffer in manifest.buffers if buffer.leading is LeadingCount.CACHE_PAGES
+    )
+
+
+def choose_cache_pages(
+    contract: PreparedContract,
+    manifest: Manifest,
+    request_slots: int,
+    asked_nbytes: int | None,
+    available_nbytes: int,
+) -> int:
+    """Pages that fit what was asked for, or by default `DEFAULT_CONTEXT_TOKENS` a slot within
+    the machine's share; always at least one whole context."""
+    page_tokens = contract.model.cache.page_tokens
+    one_context = pages_for(contract.max_context_tokens, page_tokens)
+    nbytes = page_nbytes(manifest)
+    if nbytes == 0:
+        return one_context * request_slots
+    if asked_nbytes is None:
+        tokens = min(contract.max_context_tokens, DEFAULT_CONTEXT_TOKENS)
+        wanted = request_slots * pages_for(tokens, page_tokens)
+        share = available_nbytes // DEFAULT_MEMORY_SHARE // nbytes
+        return max(one_context, min(wanted, share))
+    pages = min(asked_nbytes // nbytes, INT32_MAX)
+    if pages < one_context:
+        refuse(
+            "cache size",
+            f"{asked_nbytes} bytes hold {max(pages, 0)} pages, but one context of"
+            f" {contract.max_context_tokens} tokens takes {one_context} pages"
+            f" ({one_context * nbytes} bytes)",
+            "Ask for a larger cache",
+        )
+    return pages
+
+
+def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> MemoryPlan:
+    """Every buffer with its counts resolved, in exact integers; nothing is allocated."""
+    planned = []
+    for index, buffer in enumerate(manifest.buffers):
+        if buffer.leading is LeadingCount.FIXED:
+            planned.append(PlannedBuffer(buffer, buffer.shape, buffer.nbytes))
+            continue
+        count = counts.get(buffer.leading, 0)
+        if count < 1:
+            refuse(f"buffers[{index}].leading", f"this Helios backs no {buffer.leading.name} yet")
+        planned.append(PlannedBuffer(buffer, (count, *buffer.shape), count * buffer.nbytes))
+    return MemoryPlan(tuple(planned), dict(counts), manifest.workspace_nbytes)
+
+
+def owned_nbytes(plan: MemoryPlan) -> int:
+    """Bytes that a device allocates for a plan: everything but the weights, used in place."""
+    return sum(
+        nbytes for kind, nbytes in plan.nbytes_by_class().items() if kind is not BufferClass.WEIGHT
+    )
+
+
+def available_nbytes() -> int:
+    """Bytes that this process could still take: the machine's, or its control group's if less."""
+    available = _meminfo_nbytes(Path("/proc/meminfo"))
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        current = int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no control group, or one without a limit
+        return available
+    return min(available, max(limit - current, 0))
+
+
+def _meminfo_nbytes(path: Path) -> int:
+    for line in path.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{path} doesn't say how much memory is available")

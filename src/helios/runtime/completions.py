@@ -1,0 +1,88 @@
+"""Reads completion records: from a frame's COMPLETION buffers to `LaneCompletion`s.
+
+Checks what makes a record readable at all (counts, token range, enumerations); whether it answers
+the round that was submitted is the scheduler's to decide. `ModelRuntime` is the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.errors import ExecutionError
+from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
+from helios.runtime.device import FRAMES, MemoryPlan
+from helios.runtime.manifest import Manifest, Program
+from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
+
+_FINISHES = {int(finish): finish for finish in DeviceFinish}
+_ERRORS = {int(error): error for error in LaneError}
+
+
+class CompletionReader:
+    """A program's record in both frames. `view(buffer, frame)` gives a COMPLETION buffer."""
+
+    def __init__(
+        self,
+        program: Program,
+        manifest: Manifest,
+        plan: MemoryPlan,
+        view: Callable[[int, int], NDArray[np.uint8]],
+        vocabulary_tokens: int,
+    ) -> None:
+        record = manifest.completions[program.completion]
+        width = plan.buffers[record.tokens].shape[1]
+        self._name = program.name
+        self._width = width
+        self._vocabulary_tokens = vocabulary_tokens
+        self._frames = tuple(
+            (
+                view(record.lanes, frame).view(np.int32).reshape(-1, COMPLETION_LANE_COLUMNS),
+                view(record.tokens, frame).view(np.int32).reshape(-1, width),
+                view(record.logprobs, frame).view(np.float32).reshape(-1, width),
+            )
+            for frame in range(FRAMES)
+        )
+
+    def read(self, frame: int, count: int) -> tuple[LaneCompletion, ...]:
+        """The first `count` lanes. Raises ExecutionError, naming the lane, where a row can't be
+        true; nothing of the round is then returned."""
+        lanes, tokens, logprobs = self._frames[frame]
+        rows = zip(
+            lanes[:count].tolist(), tokens[:count].tolist(), logprobs[:count].tolist(), strict=True
+        )
+        return tuple(
+            self._lane(lane, row, emitted, scores)
+            for lane, (row, emitted, scores) in enumerate(rows)
+        )
+
+    def _lane(
+        self, lane: int, row: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> LaneCompletion:
+        slot, generation, count, consumed, finish, cursor, reserved, _, _, error, _, _ = row
+        known_finish, known_error = _FINISHES.get(finish), _ERRORS.get(error)
+        if known_finish is None or known_error is None or not 0 <= count <= self._width:
+            self._refuse(lane, f"finish {finish}, error {error}, {count} tokens")
+        emitted = tuple(tokens[:count])
+        for token in emitted:
+            if not 0 <= token < self._vocabulary_tokens:
+                self._refuse(lane, f"token {token} is outside the vocabulary")
+        return LaneCompletion(
+            slot=slot,
+            generation=generation,
+            consumed=consumed,
+            tokens=emitted,
+            logprobs=tuple(logprobs[:count]),
+            finish=known_finish,
+            error=known_error,
+            draft_cursor=cursor,
+            model_reserved=reserved,
+        )
+
+    def _refuse(self, lane: int, what: str) -> NoReturn:
+        raise ExecutionError(
+            f"the completion record can't be true: {what}", where=f"{self._name}, lane {lane}"
+        )

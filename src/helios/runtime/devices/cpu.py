@@ -1,0 +1,164 @@
+"""The `cpu` device: host memory and the native replayer.
+
+Arenas are anonymous mappings, zero until touched, so a large cache costs what is used of it.
+Weights are used where they lie in the mapped core. Operand addresses are resolved once, for each
+(program, frame), into the arrays that the native library takes. `ModelRuntime` is the caller.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios import _native
+from helios.errors import ContractError, ExecutionError
+from helios.runtime.buffer_values import buffer_values
+from helios.runtime.device import FRAMES, DeviceOptions, MemoryPlan
+from helios.runtime.manifest import BufferClass, Program
+
+HUGE_PAGE_NBYTES: Final = 2 << 20
+_LIBRARY_KERNELS: Final = {name: i for i, (name, *_) in enumerate(_native.catalogue())}
+
+
+class CpuDevice:
+    """Implements `helios.runtime.device.Device` on the host's cores."""
+
+    name = "cpu"
+
+    def __init__(self, options: DeviceOptions) -> None:
+        available = _native.instruction_sets()
+        chosen = options.instruction_set or available[0]
+        if chosen not in available:
+            raise ExecutionError(
+                f"this machine doesn't run {chosen!r}",
+                where="instruction set",
+                remedy=f"Choose one of {', '.join(available)}",
+            )
+        threads = options.threads or len(os.sched_getaffinity(0))
+        self.kernel_path = f"cpu/{chosen}"
+        self._replayer = _native.Replayer(threads, chosen)
+        self._plan: MemoryPlan | None = None
+        # Views keep their mappings alive. A buffer has one, or one for each frame.
+        self._views: list[tuple[NDArray[np.uint8], ...]] = []
+        self._program_ids: list[tuple[int, ...]] = []
+
+    def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
+        """Maps every buffer; the workspace is one arena."""
+        self._plan = plan
+        # Huge pages for the arena, which every round touches; a cache page must cost only itself.
+        arena = _anonymous(plan.workspace_nbytes, "workspace", huge=True)
+        content = {name: np.frombuffer(view, np.uint8) for name, view in weights.items()}
+        for planned in plan.buffers:
+            buffer = planned.buffer
+            views: tuple[NDArray[np.uint8], ...]
+            if buffer.buffer_class is BufferClass.WEIGHT:
+                views = (content[buffer.resource][buffer.offset :][: planned.nbytes],)
+            elif buffer.buffer_class is BufferClass.WORKSPACE:
+                views = (arena[buffer.offset :][: planned.nbytes],)
+            else:
+                copies = FRAMES if buffer.buffer_class.framed else 1
+                views = tuple(_anonymous(planned.nbytes, buffer.name) for _ in range(copies))
+            self._views.append(views)
+
+    def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
+        """A frame's copy of an INPUT or COMPLETION buffer."""
+        return self._views[buffer][frame]
+
+    def load(self, programs: Sequence[Program]) -> None:
+        """Registers every program, once for each frame that its launches can tell apart."""
+        for program in programs:
+            ids = [self._add(program, frame) for frame in range(FRAMES)]
+            self._program_ids.append(tuple(ids))
+
+    def submit(self, program: int, frame: int, sequence: int) -> None:
+        """Queues a program on the pool."""
+        self._replayer.submit(self._program_ids[program][frame], sequence)
+
+    def completed(self) -> int:
+        """The last sequence that has run."""
+        return self._replayer.completed()
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Waits without the GIL."""
+        return self._replayer.wait(sequence, timeout_ms)
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """(start_ns, end_ns) as the replayer measured them."""
+        return self._replayer.timing(sequence)
+
+    def launches(self) -> int:
+        """Launches executed so far."""
+        return self._replayer.launches()
+
+    def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
+        """A copy of the values, decoded."""
+        assert self._plan is not None
+        views = self._views[buffer]
+        return buffer_values(self._plan.buffers[buffer], views[frame % len(views)])
+
+    def close(self) -> None:
+        """Ends the threads, then lets go of the memory."""
+        self._replayer.close()
+        self._views = []
+
+    def _add(self, program: Program, frame: int) -> int:
+        kernels: list[int] = []
+        addresses: list[int] = []
+        nbytes: list[int] = []
+        integers: list[int] = []
+        floats: list[float] = []
+        starts: list[tuple[int, int, int]] = [(0, 0, 0)]
+        for launch in program.launches:
+            kernels.append(_LIBRARY_KERNELS[launch.kernel.name])
+            for operand in launch.operands:
+                if operand is None:
+                    addresses.append(0)
+                    nbytes.append(0)
+                    continue
+                address, size = self._extent(operand.buffer, frame)
+                addresses.append(address + operand.byte_offset)
+                nbytes.append(size - operand.byte_offset)
+            integers.extend(launch.integers)
+            floats.extend(launch.floats)
+            starts.append((len(addresses), len(integers), len(floats)))
+        offsets = np.array(starts, np.int32)
+        try:
+            return self._replayer.add_program(
+                np.array(kernels, np.int32),
+                np.ascontiguousarray(offsets[:, 0]),
+                np.array(addresses, np.uint64),
+                np.array(nbytes, np.uint64),
+                np.ascontiguousarray(offsets[:, 1]),
+                np.array(integers, np.int64),
+                np.ascontiguousarray(offsets[:, 2]),
+                np.array(floats, np.float64),
+            )
+        except ValueError as error:
+            raise ContractError(str(error), where=f"program {program.name}") from error
+
+    def _extent(self, buffer: int, frame: int) -> tuple[int, int]:
+        views = self._views[buffer]
+        view = views[frame % len(views)]
+        return view.ctypes.data, view.nbytes
+
+
+def _anonymous(nbytes: int, name: str, *, huge: bool = False) -> NDArray[np.uint8]:
+    """Zeroed page-aligned memory that takes real memory only where it is touched."""
+    try:
+        mapping = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ExecutionError(
+            f"no memory for its {nbytes} bytes ({error})",
+            where=f"buffer {name}",
+            remedy="Ask for fewer request slots or a smaller cache",
+        ) from error
+    if huge and nbytes >= HUGE_PAGE_NBYTES:
+        with suppress(OSError):  # a kernel without transparent huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(mapping, np.uint8, count=nbytes)

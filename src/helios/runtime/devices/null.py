@@ -1,0 +1,88 @@
+"""A device that runs nothing: memory and sequence numbers are real, launches are skipped.
+
+For tests and benchmarks of the host's half (planning, packing, reading completions).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.runtime.buffer_values import buffer_values
+from helios.runtime.device import FRAMES, MemoryPlan
+from helios.runtime.manifest import BufferClass, Program
+
+
+class NullDevice:
+    """Implements `helios.runtime.device.Device`; `run` may be overridden to play a program."""
+
+    name = "null"
+    kernel_path = "null"
+
+    def __init__(self) -> None:
+        self._plan: MemoryPlan | None = None
+        self._views: list[tuple[NDArray[np.uint8], ...]] = []
+        self._programs: tuple[Program, ...] = ()
+        self._completed = 0
+        self._completed_ns = 0
+        self._launches = 0
+
+    def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
+        """Backs everything but the weights, each buffer apart."""
+        self._plan = plan
+        for planned in plan.buffers:
+            buffer = planned.buffer
+            if buffer.buffer_class is BufferClass.WEIGHT:
+                content = np.frombuffer(weights[buffer.resource], np.uint8)
+                self._views.append((content[buffer.offset :][: planned.nbytes],))
+            else:
+                copies = FRAMES if buffer.buffer_class.framed else 1
+                self._views.append(tuple(np.zeros(planned.nbytes, np.uint8) for _ in range(copies)))
+
+    def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
+        """A buffer's bytes."""
+        views = self._views[buffer]
+        return views[frame % len(views)]
+
+    def load(self, programs: Sequence[Program]) -> None:
+        """Keeps the programs for `run`."""
+        self._programs = tuple(programs)
+
+    def submit(self, program: int, frame: int, sequence: int) -> None:
+        """Completes at once."""
+        self.run(self._programs[program], frame)
+        self._launches += len(self._programs[program].launches)
+        self._completed = sequence
+        self._completed_ns = time.monotonic_ns()
+
+    def run(self, program: Program, frame: int) -> None:
+        """Does nothing."""
+
+    def completed(self) -> int:
+        """The last sequence submitted."""
+        return self._completed
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Whether `sequence` was submitted."""
+        return sequence <= self._completed
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """When the last submission was made, twice."""
+        return self._completed_ns, self._completed_ns
+
+    def launches(self) -> int:
+        """Launches skipped so far."""
+        return self._launches
+
+    def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
+        """A copy of the values."""
+        assert self._plan is not None
+        return buffer_values(self._plan.buffers[buffer], self.view(buffer, frame))
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        self._views = []

@@ -1,0 +1,324 @@
+"""A loaded model: memory, programs and the two execution frames. Submits rounds, reads answers.
+
+Everything is decided at load (capacities, memory, fills); serving allocates nothing. No request
+is known here: the scheduler plans rounds, the worker drives this class from one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from helios.contract import PreparedContract
+from helios.contract.fields import refuse
+from helios.core import OpenedCore, ResourceKind
+from helios.core.weights import WeightMap
+from helios.errors import ContractError, ExecutionError
+from helios.runtime.capacities import (
+    Capacities,
+    available_nbytes,
+    choose_cache_pages,
+    choose_programs,
+    choose_request_slots,
+    plan_memory,
+)
+from helios.runtime.completions import CompletionReader
+from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
+from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.runtime.manifest import LeadingCount, Manifest, Program
+from helios.runtime.manifest_checks import check_manifest, check_weights, page_table_width
+from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.packing import Packer
+from helios.runtime.rounds import Completion, Round
+from helios.schema import execution_pb2
+
+__all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
+
+# The reference device replays the programs of another target.
+_MANIFEST_TARGETS = {"reference": "cpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    sequence: int
+    program: int
+    lanes: int
+
+
+class ModelRuntime:
+    """Use `load` or `from_parts`; call `close` when done. Not thread-safe."""
+
+    def __init__(
+        self,
+        contract: PreparedContract,
+        manifest: Manifest,
+        weights: Mapping[str, memoryview],
+        device: Device,
+        capacities: Capacities,
+    ) -> None:
+        check_manifest(manifest, contract)
+        check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
+        slots = choose_request_slots(contract, capacities.request_slots)
+        programs = choose_programs(manifest, slots)
+        pages = choose_cache_pages(
+            contract, manifest, slots, capacities.cache_nbytes, available_nbytes()
+        )
+        plan = plan_memory(
+            manifest, {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
+        )
+        self.contract = contract
+        self._manifest = manifest
+        self._device = device
+        self._maps: tuple[WeightMap, ...] = ()
+        self._closed = False
+        device.allocate(plan, weights)
+        device.load(programs)
+        self._packer = Packer(
+            contract,
+            manifest,
+            plan,
+            programs,
+            device.view,
+            request_slots=slots,
+            cache_pages=pages,
+        )
+        vocabulary = contract.model.vocabulary.sampled_tokens
+        self._completions = tuple(
+            CompletionReader(program, manifest, plan, device.view, vocabulary)
+            if program.completion
+            else None
+            for program in programs
+        )
+        self.geometry = _geometry(contract, manifest, programs, device, slots, pages)
+        self.memory = _memory(plan)
+        self._submitted = 0
+        self._frames: list[_InFlight | None] = [None] * FRAMES
+        self._failure: ExecutionError | None = None
+
+    @classmethod
+    def load(
+        cls,
+        core: OpenedCore,
+        *,
+        target: str = "cpu",
+        options: DeviceOptions | None = None,
+        capacities: Capacities | None = None,
+        verify_weights: bool = True,
+    ) -> ModelRuntime:
+        """Loads a target of an opened core. Raises CoreError, ContractError or ExecutionError."""
+        manifest_target = _MANIFEST_TARGETS.get(target, target)
+        deployed = core.targets.get(manifest_target)
+        if deployed is None:
+            raise ContractError(
+                f"the core has no target {manifest_target!r}",
+                where=str(core.folder),
+                remedy=f"It has {', '.join(core.targets) or 'none'}",
+            )
+        if len(deployed.ranks) != 1:
+            raise ContractError(
+                f"target {manifest_target!r} has {len(deployed.ranks)} ranks, and this Helios"
+                " runs one",
+                where=str(core.folder),
+            )
+        rank = deployed.ranks[0]
+        content = core.read_resource(rank.manifest_resource, ResourceKind.EXECUTION_MANIFEST)
+        maps = {
+            name: core.map_weights(name, verify=verify_weights) for name in rank.weight_resources
+        }
+        try:
+            runtime = cls.from_parts(
+                core.contract,
+                parse_manifest(content),
+                {name: mapped.content for name, mapped in maps.items()},
+                target=target,
+                options=options,
+                capacities=capacities,
+            )
+        except BaseException:
+            for mapped in maps.values():
+                mapped.close()
+            raise
+        runtime._maps = tuple(maps.values())
+        return runtime
+
+    @classmethod
+    def from_parts(
+        cls,
+        contract: PreparedContract,
+        manifest_message: execution_pb2.ExecutionManifest,
+        weights: Mapping[str, memoryview | bytes],
+        *,
+        target: str = "cpu",
+        options: DeviceOptions | None = None,
+        capacities: Capacities | None = None,
+        device: Device | None = None,
+    ) -> ModelRuntime:
+        """Loads what isn't in a core (yet). `device` replaces the target's own."""
+        manifest = decode_manifest(manifest_message)
+        expected = _MANIFEST_TARGETS.get(target, target)
+        if manifest.target != expected:
+            refuse("target", f"the manifest is for {manifest.target!r}, not {expected!r}")
+        chosen = device or _device(target, options or DeviceOptions())
+        views = {name: memoryview(content).cast("B") for name, content in weights.items()}
+        try:
+            return cls(contract, manifest, views, chosen, capacities or Capacities())
+        except BaseException:
+            chosen.close()
+            raise
+
+    # ------------------------------------------------------------ rounds
+
+    def can_submit(self) -> bool:
+        """Whether the next round's frame is free."""
+        return self._frames[(self._submitted + 1) % FRAMES] is None
+
+    def submit(self, work: Round) -> int:
+        """Packs and queues a round; returns its sequence. Raises ExecutionError if the frame is
+        still in use or a value doesn't fit; nothing is then submitted."""
+        if self._failure is not None:
+            raise self._failure
+        sequence = self._submitted + 1
+        frame = sequence % FRAMES
+        occupant = self._frames[frame]
+        if occupant is not None:
+            raise ExecutionError(
+                f"frame {frame} is in use until round {occupant.sequence} is read",
+                where=f"round {sequence}",
+            )
+        if not 0 <= work.program < len(self._completions):
+            raise ExecutionError(f"no program {work.program}", where=f"round {sequence}")
+        self._packer.pack(work.program, frame, work.lanes)
+        try:
+            self._device.submit(work.program, frame, sequence)
+        except Exception as error:
+            # The packer remembers page entries that now may never arrive: no round after this.
+            self._failure = ExecutionError(
+                f"the device refused a round ({error})", where=f"round {sequence}"
+            )
+            raise self._failure from error
+        self._submitted = sequence
+        self._frames[frame] = _InFlight(sequence, work.program, len(work.lanes))
+        return sequence
+
+    def completed(self, sequence: int) -> bool:
+        """Whether a round has run. Raises ExecutionError if the device failed."""
+        return self._device.completed() >= sequence
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Waits for a round; False on time-out."""
+        return self._device.wait(sequence, timeout_ms)
+
+    def read(self, sequence: int) -> Completion:
+        """A completed round's answer; frees its frame. Raises ExecutionError where it isn't in
+        flight, hasn't completed, or its record can't be true."""
+        frame = sequence % FRAMES
+        flight = self._frames[frame]
+        if flight is None or flight.sequence != sequence:
+            raise ExecutionError("is not in flight", where=f"round {sequence}")
+        if not self.completed(sequence):
+            raise ExecutionError("has not completed", where=f"round {sequence}")
+        self._frames[frame] = None
+        reader = self._completions[flight.program]
+        lanes = reader.read(frame, flight.lanes) if reader is not None else ()
+        return Completion(sequence, lanes, self._device.timing(sequence)[1])
+
+    # ------------------------------------------------------------ observation
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """(start_ns, end_ns) of one of the last 256 rounds, on time.monotonic_ns's clock."""
+        return self._device.timing(sequence)
+
+    def launches(self) -> int:
+        """Launches executed so far."""
+        return self._device.launches()
+
+    def read_buffer(self, name: str) -> NDArray[Any]:
+        """A copy of a buffer's values as the last submitted round left them; floating formats as
+        float32. Raises ExecutionError for unknown names and while a round is running."""
+        index = self._manifest.buffer_index.get(name)
+        if index is None:
+            raise ExecutionError("no buffer of this name", where=name)
+        if not self.completed(self._submitted):
+            raise ExecutionError("a round is still running", where=name)
+        return self._device.read_buffer(index, self._submitted % FRAMES)
+
+    def close(self) -> None:
+        """Drains the device and lets go of memory and weights. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._device.close()
+        for mapped in self._maps:
+            mapped.close()
+
+
+def parse_manifest(content: bytes) -> execution_pb2.ExecutionManifest:
+    """The message in an execution manifest resource. Raises ContractError if it is none."""
+    message = execution_pb2.ExecutionManifest()
+    try:
+        message.ParseFromString(content)
+    except DecodeError as error:
+        raise ContractError(f"is no ExecutionManifest ({error})", where="manifest") from error
+    return message
+
+
+def _device(target: str, options: DeviceOptions) -> Device:
+    """The device of a target. Imported here: each brings libraries that the others don't need."""
+    if target == "cpu":
+        from helios.runtime.devices.cpu import CpuDevice
+
+        return CpuDevice(options)
+    if target == "reference":
+        from helios.runtime.reference.device import ReferenceDevice
+
+        return ReferenceDevice()
+    raise ContractError(
+        f"this Helios has no device for target {target!r}",
+        where="target",
+        remedy="Choose cpu or reference",
+    )
+
+
+def _geometry(
+    contract: PreparedContract,
+    manifest: Manifest,
+    programs: tuple[Program, ...],
+    device: Device,
+    request_slots: int,
+    cache_pages: int,
+) -> Geometry:
+    return Geometry(
+        target=manifest.target,
+        kernel_path=device.kernel_path,
+        request_slots=request_slots,
+        cache_pages=cache_pages,
+        page_tokens=contract.model.cache.page_tokens,
+        pages_per_request=page_table_width(manifest, contract),
+        max_context_tokens=contract.max_context_tokens,
+        vocabulary_tokens=contract.model.vocabulary.sampled_tokens,
+        input_tokens=contract.model.input_vocabulary.input_tokens,
+        frames=FRAMES,
+        programs=tuple(program_info(i, program) for i, program in enumerate(programs)),
+    )
+
+
+def program_info(index: int, program: Program) -> ProgramInfo:
+    """The scheduler's view of a program."""
+    return ProgramInfo(
+        index=index,
+        name=program.name,
+        operation=program.operation,
+        batch_capacity=program.batch_capacity,
+        draft_tokens=program.draft_tokens,
+        token_capacity=program.token_capacity,
+        packed_token_capacity=program.packed_token_capacity,
+        launches=len(program.launches),
+    )
+
+
+def _memory(plan: MemoryPlan) -> dict[str, int]:
+    return {kind.name.lower(): nbytes for kind, nbytes in plan.nbytes_by_class().items()}

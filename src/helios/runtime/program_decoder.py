@@ -1,0 +1,208 @@
+"""Decoding of captured programs: launches against the kernel catalogue, operands against buffers.
+
+Called by `manifest_decoder` alone. A manifest holds tens of thousands of operands, so paths are
+made only for errors and equal operands share one object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from helios.contract.enums import AccessMode, Operation
+from helios.contract.fields import each, enum, integer, join, name, refuse, unique
+from helios.kernels.catalogue import BY_NAME, KernelSpec
+from helios.runtime.manifest import (
+    Buffer,
+    BufferClass,
+    CompletionRecord,
+    Launch,
+    Operand,
+    Program,
+)
+
+BATCH_LIMIT = 1 << 16
+_ACCESS = {"r": AccessMode.READ, "w": AccessMode.WRITE, "rw": AccessMode.READ_WRITE}
+_READ_ONLY = (BufferClass.WEIGHT, BufferClass.INPUT, BufferClass.HOST_TABLE)
+
+
+class ProgramDecoder:
+    """Decodes programs of one manifest; holds what they refer to."""
+
+    def __init__(
+        self,
+        kernels: Sequence[Any],
+        buffers: Sequence[Buffer],
+        *,
+        destinations: Set[str],
+        completions: Mapping[str, CompletionRecord],
+        cuda: bool,
+    ) -> None:
+        self._buffers = buffers
+        self._destinations = destinations
+        self._completions = completions
+        self._cuda = cuda
+        self._kernels = each(kernels, "kernels", _kernel)
+        unique((spec.name for spec in self._kernels), "kernels", ".name")
+        self._operands: dict[tuple[int, int, int], Operand] = {}
+
+    def decode(self, message: Any, where: str) -> Program:
+        """One program with all its launches."""
+        batch = integer(
+            message.batch_capacity, join(where, "batch_capacity"), low=1, high=BATCH_LIMIT
+        )
+        inputs = each(message.inputs, join(where, "inputs"), name)
+        unique(inputs, join(where, "inputs"))
+        for number, destination in enumerate(inputs):
+            if destination not in self._destinations:
+                refuse(join(where, f"inputs[{number}]"), f"no destination {destination!r}")
+        if message.completion:
+            self._check_completion(message.completion, batch, join(where, "completion"))
+        if not message.launches:
+            refuse(join(where, "launches"), "is empty")
+        return Program(
+            name=name(message.name, join(where, "name")),
+            operation=enum(Operation, message.operation, join(where, "operation")),
+            batch_capacity=batch,
+            draft_tokens=integer(message.draft_tokens, join(where, "draft_tokens")),
+            token_capacity=integer(message.token_capacity, join(where, "token_capacity")),
+            packed_token_capacity=integer(
+                message.packed_token_capacity, join(where, "packed_token_capacity")
+            ),
+            launches=tuple(
+                self._launch(launch, where, number)
+                for number, launch in enumerate(message.launches)
+            ),
+            inputs=inputs,
+            completion=message.completion,
+            accesses=each(
+                message.accesses,
+                join(where, "accesses"),
+                lambda m, at: (m.view, enum(AccessMode, m.mode, join(at, "mode"))),
+            ),
+            tuned=each(
+                message.tuned_bindings,
+                join(where, "tuned_bindings"),
+                lambda m, at: (m.buffer, m.producer),
+            ),
+        )
+
+    def _check_completion(self, record: str, batch: int, where: str) -> None:
+        found = self._completions.get(record)
+        if found is None:
+            refuse(where, f"no completion record {record!r}")
+        rows = self._buffers[found.lanes].shape[0]
+        if rows < batch:
+            refuse(where, f"{record!r} has {rows} rows for {batch} lanes")
+
+    def _launch(self, message: Any, program: str, number: int) -> Launch:
+        if message.kernel >= len(self._kernels):
+            refuse(f"{program}.launches[{number}].kernel", f"no kernel {message.kernel}")
+        spec = self._kernels[message.kernel]
+        integers, floats = tuple(message.integers), tuple(message.floats)
+        if len(message.operands) != len(spec.operands):
+            self._refuse_count(program, number, "operands", len(message.operands), spec)
+        if len(integers) != len(spec.integers):
+            self._refuse_count(program, number, "integers", len(integers), spec)
+        if len(floats) != len(spec.floats):
+            self._refuse_count(program, number, "floats", len(floats), spec)
+        for position, value in enumerate(floats):
+            if not math.isfinite(value):
+                refuse(f"{program}.launches[{number}].floats[{position}]", f"{value} is not finite")
+        if message.HasField("cuda") != self._cuda:
+            refuse(f"{program}.launches[{number}].cuda", "belongs to cuda targets and to all there")
+        return Launch(
+            kernel=spec,
+            operands=tuple(
+                self._operand(operand, spec, program, number, position)
+                for position, operand in enumerate(message.operands)
+            ),
+            integers=integers,
+            floats=floats,
+        )
+
+    def _operand(
+        self, message: Any, spec: KernelSpec, program: str, launch: int, position: int
+    ) -> Operand | None:
+        expected = spec.operands[position]
+        if not message.buffer:
+            if not expected.optional or message.byte_offset or message.access:
+                refuse(
+                    _operand_path(program, launch, position, "buffer"),
+                    f"{spec.name} needs its operand {expected.name!r}",
+                )
+            return None
+        key = (message.buffer, message.byte_offset, message.access)
+        operand = self._operands.get(key)
+        if operand is None:
+            operand = self._new_operand(message, program, launch, position)
+            self._operands[key] = operand
+        if operand.access is not _ACCESS[expected.access]:
+            refuse(
+                _operand_path(program, launch, position, "access"),
+                f"is {operand.access.name}, but {spec.name} uses {expected.name!r} as"
+                f" {_ACCESS[expected.access].name}",
+            )
+        return operand
+
+    def _new_operand(self, message: Any, program: str, launch: int, position: int) -> Operand:
+        if message.buffer > len(self._buffers):
+            refuse(
+                _operand_path(program, launch, position, "buffer"), f"no buffer {message.buffer}"
+            )
+        buffer = self._buffers[message.buffer - 1]
+        access = enum(
+            AccessMode, message.access, _operand_path(program, launch, position, "access")
+        )
+        if access.writes and buffer.buffer_class in _READ_ONLY:
+            refuse(
+                _operand_path(program, launch, position, "access"),
+                f"writes {buffer.name!r}, which is {buffer.buffer_class.name}",
+            )
+        if message.byte_offset >= buffer.nbytes:
+            refuse(
+                _operand_path(program, launch, position, "byte_offset"),
+                f"{message.byte_offset} is past the {buffer.nbytes} bytes of {buffer.name!r}",
+            )
+        if message.byte_offset % buffer.dtype.alignment:
+            refuse(
+                _operand_path(program, launch, position, "byte_offset"),
+                f"{message.byte_offset} splits an element of {buffer.name!r}",
+            )
+        return Operand(message.buffer - 1, message.byte_offset, access)
+
+    def _refuse_count(
+        self, program: str, launch: int, field: str, count: int, spec: KernelSpec
+    ) -> None:
+        expected = len(getattr(spec, field))
+        refuse(
+            f"{program}.launches[{launch}].{field}",
+            f"{spec.name} takes {expected} {field}, not {count}",
+        )
+
+
+def _operand_path(program: str, launch: int, position: int, field: str) -> str:
+    return f"{program}.launches[{launch}].operands[{position}].{field}"
+
+
+def _kernel(message: Any, where: str) -> KernelSpec:
+    spec = BY_NAME.get(message.name)
+    if spec is None:
+        refuse(
+            join(where, "name"),
+            f"no kernel {message.name!r} in this version's catalogue",
+            "The core may need a newer Helios",
+        )
+    expected = {
+        "operands": tuple(operand.name for operand in spec.operands),
+        "integers": spec.integers,
+        "floats": spec.floats,
+    }
+    for field, names in expected.items():
+        if tuple(getattr(message, field)) != names:
+            refuse(
+                join(where, field),
+                f"{spec.name} has {field} {names}, not {tuple(getattr(message, field))}",
+            )
+    return spec
