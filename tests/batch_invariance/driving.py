@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import DeviceFinish, LaneAdmission, LaneWork, SamplingParameters
-from tests.replaying import run_round
+from tests.replaying import GENERATIONS, run_round
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class Crowd:
     def __init__(self, runtime: ModelRuntime, seed: int) -> None:
         self._runtime = runtime
         self._random = random.Random(seed)
-        self._generation = 0
         self._free_pages = list(range(runtime.geometry.cache_pages))
         self._free_slots = list(range(runtime.geometry.request_slots))
 
@@ -96,12 +95,11 @@ class Crowd:
     def _admit(self, request: Request) -> _Running:
         self._random.shuffle(self._free_pages)
         self._random.shuffle(self._free_slots)
-        self._generation += 1
         tokens = len(request.prompt) + request.output_limit
         count = -(-tokens // self._runtime.geometry.page_tokens)
         pages, self._free_pages = tuple(self._free_pages[:count]), self._free_pages[count:]
         assert len(pages) == count, "the test's cache is too small for its crowd"
-        return _Running(request, self._free_slots.pop(), self._generation, pages)
+        return _Running(request, self._free_slots.pop(), next(GENERATIONS), pages)
 
     def _initialize(self, admitted: list[_Running]) -> None:
         lanes = [
