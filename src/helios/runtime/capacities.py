@@ -1,4 +1,4 @@
-"""Load-time choices: request slots, cache pages, and the programs that serve them.
+"""Load-time choices of capacity: request slots, cache pages, and the memory that they take.
 
 Pure functions of contract, manifest and what the operator asked for; nothing is allocated. The
 result becomes the runtime's geometry. Also used by inspection, before anything is loaded.
@@ -11,17 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from helios.contract.enums import Operation
 from helios.contract.fields import INT32_MAX, refuse
 from helios.contract.model import PreparedContract
 from helios.runtime.device import MemoryPlan, PlannedBuffer
-from helios.runtime.manifest import BufferClass, LeadingCount, Manifest, Program
+from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_checks import pages_for
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
 DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory
-_REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
-_SUPPORTED: Final = frozenset(_REQUIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +40,6 @@ def choose_request_slots(contract: PreparedContract, asked: int | None) -> int:
             "Ask for fewer, or prepare the core for more",
         )
     return asked
-
-
-def choose_programs(manifest: Manifest, request_slots: int) -> tuple[Program, ...]:
-    """The programs that serve `request_slots`, in the manifest's order: of the DECODE programs
-    all that are smaller than the slots and the smallest that covers them."""
-    present = {program.operation for program in manifest.programs}
-    for operation in _REQUIRED:
-        if operation not in present:
-            refuse("programs", f"the manifest has no {operation.name} program")
-    for operation in sorted(present - _SUPPORTED):
-        refuse("programs", f"this Helios doesn't run {operation.name} programs yet")
-    covering = [
-        program.batch_capacity
-        for program in manifest.programs
-        if program.operation is Operation.DECODE and program.batch_capacity >= request_slots
-    ]
-    if not covering:
-        refuse(
-            "programs",
-            f"no DECODE program takes {request_slots} lanes",
-            "Ask for fewer request slots",
-        )
-    largest = min(covering)
-    chosen = tuple(
-        program
-        for program in manifest.programs
-        if program.operation is not Operation.DECODE or program.batch_capacity <= largest
-    )
-    for program in chosen:
-        if program.tuned:
-            refuse(f"program {program.name}", "this Helios runs no startup tuning yet")
-    return chosen
 
 
 def page_nbytes(manifest: Manifest) -> int:

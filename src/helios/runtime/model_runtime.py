@@ -10,36 +10,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from helios.contract import PreparedContract
 from helios.contract.fields import refuse
-from helios.core import OpenedCore, ResourceKind
+from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import (
     Capacities,
     available_nbytes,
     choose_cache_pages,
-    choose_programs,
     choose_request_slots,
     plan_memory,
 )
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
-from helios.runtime.geometry import Geometry, ProgramInfo
-from helios.runtime.manifest import LeadingCount, Manifest, Program
-from helios.runtime.manifest_checks import check_manifest, check_weights, page_table_width
+from helios.runtime.manifest import LeadingCount, Manifest
+from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, Round
+from helios.runtime.selection import choose_programs, selected_geometry
+from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
-
-# The reference device replays the programs of another target.
-_MANIFEST_TARGETS = {"reference": "cpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,14 @@ class ModelRuntime:
             else None
             for program in programs
         )
-        self.geometry = _geometry(contract, manifest, programs, device, slots, pages)
+        self.geometry = selected_geometry(
+            contract,
+            manifest,
+            programs,
+            kernel_path=device.kernel_path,
+            request_slots=slots,
+            cache_pages=pages,
+        )
         self.memory = _memory(plan)
         self._submitted = 0
         self._frames: list[_InFlight | None] = [None] * FRAMES
@@ -110,33 +113,19 @@ class ModelRuntime:
         verify_weights: bool = True,
     ) -> ModelRuntime:
         """Loads a target of an opened core. Raises CoreError, ContractError or ExecutionError."""
-        manifest_target = _MANIFEST_TARGETS.get(target, target)
-        deployed = core.targets.get(manifest_target)
-        if deployed is None:
-            raise ContractError(
-                f"the core has no target {manifest_target!r}",
-                where=str(core.folder),
-                remedy=f"It has {', '.join(core.targets) or 'none'}",
-            )
-        if len(deployed.ranks) != 1:
-            raise ContractError(
-                f"target {manifest_target!r} has {len(deployed.ranks)} ranks, and this Helios"
-                " runs one",
-                where=str(core.folder),
-            )
-        rank = deployed.ranks[0]
-        content = core.read_resource(rank.manifest_resource, ResourceKind.EXECUTION_MANIFEST)
-        maps = {
-            name: core.map_weights(name, verify=verify_weights) for name in rank.weight_resources
-        }
+        rank = deployed_rank(core, target)
+        manifest = read_manifest(core, rank)
+        maps: dict[str, WeightMap] = {}
         try:
-            runtime = cls.from_parts(
+            for name in rank.weight_resources:
+                maps[name] = core.map_weights(name, verify=verify_weights)
+            runtime = cls._build(
                 core.contract,
-                parse_manifest(content),
+                manifest,
                 {name: mapped.content for name, mapped in maps.items()},
-                target=target,
-                options=options,
-                capacities=capacities,
+                target,
+                options,
+                capacities,
             )
         except BaseException:
             for mapped in maps.values():
@@ -158,14 +147,26 @@ class ModelRuntime:
         device: Device | None = None,
     ) -> ModelRuntime:
         """Loads what isn't in a core (yet). `device` replaces the target's own."""
-        manifest = decode_manifest(manifest_message)
-        expected = _MANIFEST_TARGETS.get(target, target)
-        if manifest.target != expected:
-            refuse("target", f"the manifest is for {manifest.target!r}, not {expected!r}")
-        chosen = device or _device(target, options or DeviceOptions())
         views = {name: memoryview(content).cast("B") for name, content in weights.items()}
+        manifest = decode_manifest(manifest_message)
+        return cls._build(contract, manifest, views, target, options, capacities, device)
+
+    @classmethod
+    def _build(
+        cls,
+        contract: PreparedContract,
+        manifest: Manifest,
+        weights: Mapping[str, memoryview],
+        target: str,
+        options: DeviceOptions | None,
+        capacities: Capacities | None,
+        device: Device | None = None,
+    ) -> ModelRuntime:
+        if manifest.target != manifest_target(target):
+            refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
+        chosen = device or _device(target, options or DeviceOptions())
         try:
-            return cls(contract, manifest, views, chosen, capacities or Capacities())
+            return cls(contract, manifest, weights, chosen, capacities or Capacities())
         except BaseException:
             chosen.close()
             raise
@@ -256,16 +257,6 @@ class ModelRuntime:
             mapped.close()
 
 
-def parse_manifest(content: bytes) -> execution_pb2.ExecutionManifest:
-    """The message in an execution manifest resource. Raises ContractError if it is none."""
-    message = execution_pb2.ExecutionManifest()
-    try:
-        message.ParseFromString(content)
-    except DecodeError as error:
-        raise ContractError(f"is no ExecutionManifest ({error})", where="manifest") from error
-    return message
-
-
 def _device(target: str, options: DeviceOptions) -> Device:
     """The device of a target. Imported here: each brings libraries that the others don't need."""
     if target == "cpu":
@@ -280,43 +271,6 @@ def _device(target: str, options: DeviceOptions) -> Device:
         f"this Helios has no device for target {target!r}",
         where="target",
         remedy="Choose cpu or reference",
-    )
-
-
-def _geometry(
-    contract: PreparedContract,
-    manifest: Manifest,
-    programs: tuple[Program, ...],
-    device: Device,
-    request_slots: int,
-    cache_pages: int,
-) -> Geometry:
-    return Geometry(
-        target=manifest.target,
-        kernel_path=device.kernel_path,
-        request_slots=request_slots,
-        cache_pages=cache_pages,
-        page_tokens=contract.model.cache.page_tokens,
-        pages_per_request=page_table_width(manifest, contract),
-        max_context_tokens=contract.max_context_tokens,
-        vocabulary_tokens=contract.model.vocabulary.sampled_tokens,
-        input_tokens=contract.model.input_vocabulary.input_tokens,
-        frames=FRAMES,
-        programs=tuple(program_info(i, program) for i, program in enumerate(programs)),
-    )
-
-
-def program_info(index: int, program: Program) -> ProgramInfo:
-    """The scheduler's view of a program."""
-    return ProgramInfo(
-        index=index,
-        name=program.name,
-        operation=program.operation,
-        batch_capacity=program.batch_capacity,
-        draft_tokens=program.draft_tokens,
-        token_capacity=program.token_capacity,
-        packed_token_capacity=program.packed_token_capacity,
-        launches=len(program.launches),
     )
 
 

@@ -1,0 +1,172 @@
+"""What loading a core would take and run, as rows to print: from the manifest alone.
+
+Pure functions over decoded data; nothing is allocated, no weight is touched. The command line
+prints what these return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.contract.model import PreparedContract
+from helios.errors import ContractError
+from helios.runtime.capacities import (
+    Capacities,
+    choose_cache_pages,
+    choose_request_slots,
+    page_nbytes,
+    plan_memory,
+)
+from helios.runtime.device import FRAMES, PlannedBuffer
+from helios.runtime.manifest import Launch, LeadingCount, Manifest, Operand
+from helios.runtime.manifest_checks import check_manifest
+from helios.runtime.selection import choose_programs
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMemory:
+    """Memory of one buffer class. `nbytes` counts every frame's copy; the workspace is one arena
+    that its buffers share."""
+
+    buffer_class: str
+    buffers: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Memory at given capacities. Weights are used in place from the core's file."""
+
+    request_slots: int
+    cache_pages: int
+    page_tokens: int
+    page_nbytes: int
+    classes: tuple[ClassMemory, ...]
+
+    @property
+    def total_nbytes(self) -> int:
+        """All classes together."""
+        return sum(row.nbytes for row in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRow:
+    """One captured program; `selected` says whether it serves at the given capacities."""
+
+    name: str
+    operation: str
+    batch_capacity: int
+    draft_tokens: int
+    token_capacity: int
+    packed_token_capacity: int
+    launches: int
+    inputs: tuple[str, ...]
+    completion: str
+    selected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """One launch: `operands` like `x=work.3[64:] r`, `attributes` like `capacity=8`."""
+
+    index: int
+    kernel: str
+    operands: tuple[str, ...]
+    attributes: tuple[str, ...]
+
+
+def memory_report(
+    manifest: Manifest,
+    contract: PreparedContract,
+    capacities: Capacities,
+    available_nbytes: int,
+) -> MemoryReport:
+    """What `ModelRuntime` would allocate on a machine with `available_nbytes` to spare. Raises
+    ContractError as loading would."""
+    check_manifest(manifest, contract)
+    slots = choose_request_slots(contract, capacities.request_slots)
+    pages = choose_cache_pages(contract, manifest, slots, capacities.cache_nbytes, available_nbytes)
+    plan = plan_memory(
+        manifest, {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
+    )
+    counts: dict[str, int] = {}
+    for planned in plan.buffers:
+        name = planned.buffer.buffer_class.name
+        counts[name] = counts.get(name, 0) + 1
+    return MemoryReport(
+        request_slots=slots,
+        cache_pages=pages,
+        page_tokens=contract.model.cache.page_tokens,
+        page_nbytes=page_nbytes(manifest),
+        classes=tuple(
+            ClassMemory(kind.name.lower(), counts[kind.name], nbytes)
+            for kind, nbytes in sorted(plan.nbytes_by_class().items())
+        ),
+    )
+
+
+def largest_buffers(manifest: Manifest, count: int) -> tuple[PlannedBuffer, ...]:
+    """The buffers with the most bytes at one request slot and one page, largest first."""
+    plan = plan_memory(manifest, dict.fromkeys(LeadingCount, 1))
+    ordered = sorted(plan.buffers, key=lambda planned: (-_total(planned), planned.buffer.name))
+    return tuple(ordered[:count])
+
+
+def _total(planned: PlannedBuffer) -> int:
+    return planned.nbytes * (FRAMES if planned.buffer.buffer_class.framed else 1)
+
+
+def program_rows(manifest: Manifest, request_slots: int) -> tuple[ProgramRow, ...]:
+    """Every captured program in the manifest's order."""
+    selected = {program.name for program in choose_programs(manifest, request_slots)}
+    return tuple(
+        ProgramRow(
+            name=program.name,
+            operation=program.operation.name,
+            batch_capacity=program.batch_capacity,
+            draft_tokens=program.draft_tokens,
+            token_capacity=program.token_capacity,
+            packed_token_capacity=program.packed_token_capacity,
+            launches=len(program.launches),
+            inputs=program.inputs,
+            completion=program.completion,
+            selected=program.name in selected,
+        )
+        for program in manifest.programs
+    )
+
+
+def launch_rows(manifest: Manifest, program: str) -> tuple[LaunchRow, ...]:
+    """The launches of one program, in order. Raises ContractError for an unknown name."""
+    for candidate in (*manifest.programs, *manifest.tuning):
+        if candidate.name == program:
+            return tuple(
+                LaunchRow(
+                    index=index,
+                    kernel=launch.kernel.name,
+                    operands=_operands(manifest, launch),
+                    attributes=_attributes(launch),
+                )
+                for index, launch in enumerate(candidate.launches)
+            )
+    known = ", ".join(candidate.name for candidate in manifest.programs)
+    raise ContractError("no program of this name", where=program, remedy=f"There are {known}")
+
+
+def _operands(manifest: Manifest, launch: Launch) -> tuple[str, ...]:
+    return tuple(
+        f"{spec.name}={_operand(manifest, operand)} {spec.access}"
+        for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True)
+        if operand is not None
+    )
+
+
+def _operand(manifest: Manifest, operand: Operand) -> str:
+    name = manifest.buffers[operand.buffer].name
+    return f"{name}[{operand.byte_offset}:]" if operand.byte_offset else name
+
+
+def _attributes(launch: Launch) -> tuple[str, ...]:
+    names = (*launch.kernel.integers, *launch.kernel.floats)
+    values = (*launch.integers, *launch.floats)
+    return tuple(f"{name}={value:g}" for name, value in zip(names, values, strict=True))

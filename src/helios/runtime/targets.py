@@ -1,0 +1,54 @@
+"""Targets of an opened core: which resources serve one, and its execution manifest.
+
+Used by `ModelRuntime.load` and by inspection; nothing is allocated here.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from helios.core import OpenedCore, ResourceKind
+from helios.core.body import RankResources
+from helios.errors import ContractError
+from helios.runtime.manifest import Manifest
+from helios.runtime.manifest_decoder import decode_manifest
+from helios.schema import execution_pb2
+
+# The reference device replays the programs of another target.
+_MANIFEST_TARGETS = {"reference": "cpu"}
+
+
+def manifest_target(target: str) -> str:
+    """The target whose manifest a device of `target` runs."""
+    return _MANIFEST_TARGETS.get(target, target)
+
+
+def deployed_rank(core: OpenedCore, target: str) -> RankResources:
+    """The one rank of a target. Raises ContractError where the core lacks it or has several."""
+    name = manifest_target(target)
+    deployed = core.targets.get(name)
+    if deployed is None:
+        raise ContractError(
+            f"the core has no target {name!r}",
+            where=str(core.folder),
+            remedy=f"It has {', '.join(core.targets) or 'none'}",
+        )
+    if len(deployed.ranks) != 1:
+        raise ContractError(
+            f"target {name!r} has {len(deployed.ranks)} ranks, and this Helios runs one",
+            where=str(core.folder),
+        )
+    return deployed.ranks[0]
+
+
+def read_manifest(core: OpenedCore, rank: RankResources) -> Manifest:
+    """A rank's decoded manifest. Raises CoreError or ContractError."""
+    content = core.read_resource(rank.manifest_resource, ResourceKind.EXECUTION_MANIFEST)
+    message = execution_pb2.ExecutionManifest()
+    try:
+        message.ParseFromString(content)
+    except DecodeError as error:
+        raise ContractError(
+            f"is no ExecutionManifest ({error})", where=f"resource {rank.manifest_resource!r}"
+        ) from error
+    return decode_manifest(message)
