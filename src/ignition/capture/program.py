@@ -56,7 +56,7 @@ class ProgramRecorder:
     def launch(
         self,
         kernel: str,
-        operands: Mapping[str, BufferHandle | None],
+        operands: Mapping[str, BufferHandle],
         integers: Mapping[str, int],
         floats: Mapping[str, float] | None = None,
         *,
@@ -107,9 +107,6 @@ def _same_names(
             f"{kind} are {', '.join(expected) or 'none'}; got {', '.join(given) or 'none'}",
             where=where,
         )
-    absent = [name for name, value in given.items() if value is None]
-    if kind != "operands" and absent:
-        raise ContractError(f"{kind} without a value: {', '.join(absent)}", where=where)
 
 
 def _check_operand(handle: BufferHandle, need: extents.Need, written: bool, where: str) -> None:

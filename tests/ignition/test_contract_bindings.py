@@ -1,0 +1,189 @@
+"""The contract of a captured model: every program fed completely, every state access declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from helios.contract.enums import AccessMode, Indexing, Operation, ValueSource
+from helios.contract.model import GraphContract
+from helios.errors import ContractError
+from ignition.preparation.paged_text import Extents
+from ignition.preparation.prepare import Options
+from tests.checkpoints import VARIANTS
+from tests.ignition.conftest import EXTENTS, Captured
+
+Capture = Callable[..., Captured]
+S, I = ValueSource, Indexing  # noqa: E741
+
+LANES = {
+    "live_rows": (S.LIVE_ROW_COUNT, I.SCALAR),
+    "slot": (S.SLOT, I.ACTIVE_ROW),
+    "generation": (S.GENERATION, I.ACTIVE_ROW),
+}
+PAGES = {"page_table": (S.PAGE_TABLE, I.PHYSICAL_REQUEST_ROW)}
+EXPECTED = {
+    Operation.INITIALIZE: {
+        **LANES,
+        "consumed": (S.CONSUMED_TOKENS, I.ACTIVE_ROW),
+        "emitted": (S.EMITTED_TOKENS, I.ACTIVE_ROW),
+        "output_limit": (S.OUTPUT_LIMIT, I.ACTIVE_ROW),
+        "seed": (S.SEED, I.ACTIVE_ROW),
+        "temperature": (S.TEMPERATURE, I.ACTIVE_ROW),
+        "top_k": (S.TOP_K, I.ACTIVE_ROW),
+        "top_p": (S.TOP_P, I.ACTIVE_ROW),
+        "min_p": (S.MIN_P, I.ACTIVE_ROW),
+        "eos_ids": (S.EOS_IDS, I.ACTIVE_ROW),
+    },
+    Operation.PREFILL: {
+        **LANES,
+        **PAGES,
+        "live_tokens": (S.LIVE_TOKEN_COUNT, I.SCALAR),
+        "query_length": (S.QUERY_LENGTH, I.ACTIVE_ROW),
+        "sample": (S.SAMPLING_DECISION, I.ACTIVE_ROW),
+        "tokens": (S.PROMPT_TOKEN, I.PACKED_TOKEN),
+        "positions": (S.PROMPT_POSITION, I.PACKED_TOKEN),
+        "token_slot": (S.SLOT, I.PACKED_TOKEN),
+    },
+    Operation.DECODE: {**LANES, **PAGES},
+}
+
+
+def graphs(found: Captured) -> dict[str, GraphContract]:
+    return {graph.name: graph for graph in found.contract.model.graphs}
+
+
+def test_bindings_are_complete_and_no_more(captured: Capture) -> None:
+    found = captured("llama")
+    for name, graph in graphs(found).items():
+        bound = {b.destination: (b.source, b.indexing) for b in graph.bindings}
+        assert bound == EXPECTED[graph.operation], name
+        assert set(bound) == set(found.program(name).inputs), name
+
+
+def test_unused_eos_ids_are_padding_that_no_token_equals(captured: Capture) -> None:
+    (initialize,) = (
+        g for g in graphs(captured("llama")).values() if g.operation is Operation.INITIALIZE
+    )
+    padding = {b.destination: b.padding for b in initialize.bindings}
+    assert padding.pop("eos_ids") == -1
+    assert set(padding.values()) == {0}
+
+
+def test_the_device_owns_the_pending_token(captured: Capture) -> None:
+    for graph in graphs(captured("llama")).values():
+        owner = graph.pending_token
+        assert (owner is not None) == (graph.operation is Operation.DECODE)
+        if owner is not None:
+            assert (owner.state_view, owner.host_binding) == ("pending_token", None)
+
+
+def test_state_accesses_say_what_the_kernels_do(captured: Capture) -> None:
+    found = captured("llama")
+    for name, graph in graphs(found).items():
+        modes = {access.view: access.mode for access in graph.accesses}
+        assert {(a.view, a.mode) for a in found.program(name).accesses} == set(modes.items())
+        if graph.operation is Operation.INITIALIZE:
+            assert modes == {"request": AccessMode.WRITE}
+            continue
+        decode = graph.operation is Operation.DECODE
+        assert modes["pending_token"] is (AccessMode.READ_WRITE if decode else AccessMode.WRITE)
+        changed = {"pending_token", "consumed", "emitted", "finished", "page_table"}
+        assert {view for view, mode in modes.items() if mode.writes} == changed
+        assert {view for view, mode in modes.items() if mode is AccessMode.READ} == {
+            "output_limit",
+            "generation",
+            "seed",
+            "temperature",
+            "top_p",
+            "min_p",
+            "top_k",
+            "eos_ids",
+        }
+
+
+def test_state_views_tile_the_request_row(captured: Capture) -> None:
+    """As docs/kernels.md lays the row out: fields don't overlap, and only padding is unnamed."""
+    views = {view.name: view for view in captured("llama").contract.model.state_views}
+    table, row = views.pop("page_table"), views.pop("request")
+    assert (table.buffer, table.row_stride, table.byte_extent) == ("page_table", 16, 16)
+    assert (row.byte_offset, row.row_stride, row.byte_extent) == (0, 128, 128)
+    covered = sorted((v.byte_offset, v.byte_offset + v.byte_extent) for v in views.values())
+    assert covered == [*((4 * i, 4 * i + 4) for i in range(6)), (24, 32),
+                       (32, 36), (36, 40), (40, 44), (44, 48), (64, 128)]  # fmt: skip
+    assert {(v.buffer, v.row_stride) for v in views.values()} == {("request_state", 128)}
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_the_contract_describes_the_model(captured: Capture, variant: str) -> None:
+    v = VARIANTS[variant]
+    contract = captured(variant).contract
+    assert contract.model.version == 3
+    assert contract.model.vocabulary.sampled_tokens == v.vocabulary
+    assert contract.model.vocabulary.mask_words == -(-v.vocabulary // 32)
+    assert contract.model.input_vocabulary.input_tokens == v.vocabulary
+    assert contract.max_context_tokens == EXTENTS.max_context_tokens
+    assert contract.prefill_extents == EXTENTS.prefill
+    assert contract.max_active == EXTENTS.max_active
+    (region,) = contract.model.cache.regions
+    assert contract.model.cache.page_tokens == 32
+    assert len(region.planes) == 2 * v.layers
+    # One request of 100 tokens, and as much for each of the two others.
+    assert contract.cache_pages == 3 * 4
+
+
+def test_the_frontend_follows_checkpoint_and_template(captured: Capture) -> None:
+    found = captured("qwen2")
+    contract = found.contract
+    frontend, sampling = contract.model.frontend, contract.defaults.sampling
+    assert frontend.eos_ids == (0, 2)
+    assert frontend.template_tokens.bos_token == "<|im_start|>"
+    assert not frontend.template_tokens.add_bos_token
+    assert frontend.envelope.assistant_start == "<|im_start|>assistant\n"
+    assert frontend.envelope.message_end == "<|im_end|>"
+    assert sampling.temperature == pytest.approx(0.7)
+    assert sampling.top_p == pytest.approx(0.9)
+    assert sampling.top_k is None
+    assert (contract.served_id, contract.aliases) == ("tiny", ("alias",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"prefill": ()}, "prefill"),
+        ({"prefill": (32, 32)}, "prefill"),
+        ({"prefill": (0, 32)}, "prefill"),
+        ({"decode": (2, 1)}, "decode"),
+        ({"decode": (1, 2)}, "decode"),
+        ({"decode": (1, 64)}, "decode"),
+        ({"max_active": 0}, "max_active"),
+        ({"max_context_tokens": 0}, "max_context"),
+    ],
+)
+def test_impossible_extents_are_refused(changes: dict[str, object], where: str) -> None:
+    given: dict[str, object] = {
+        "max_active": 4,
+        "prefill": (32,),
+        "decode": (1, 4),
+        "max_context_tokens": 64,
+    }
+    with pytest.raises(ContractError) as caught:
+        Extents(**{**given, **changes})  # type: ignore[arg-type]
+    assert where in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("max_active", "decode"),
+    [(32, (1, 2, 4, 8, 16, 32)), (6, (1, 2, 4, 6)), (1, (1,)), (64, (1, 2, 4, 8, 16, 32, 64))],
+)
+def test_default_decode_programs_cover_the_slots(max_active: int, decode: tuple[int, ...]) -> None:
+    options = Options(namespace="n", served_id="s", max_active=max_active)
+    assert options.extents(2048).decode == decode
+
+
+def test_a_context_beyond_the_model_s_is_refused() -> None:
+    options = Options(namespace="n", served_id="s", max_context=4096)
+    with pytest.raises(ContractError, match="more than the model's 2048"):
+        options.extents(2048)
+    assert options.extents(8192).max_context_tokens == 4096

@@ -1,0 +1,284 @@
+"""Structure of the recorded programs, against what the architecture says, counted by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from helios.contract.enums import AccessMode
+from helios.kernels.catalogue import ActivationFormat
+from helios.runtime.manifest_checks import check_manifest
+from helios.runtime.manifest_decoder import decode_manifest
+from helios.schema import execution_pb2 as pb
+from ignition.preparation.quantisation import WeightStorage
+from tests.checkpoints import VARIANTS
+from tests.ignition.conftest import EXTENTS, Captured
+
+Capture = Callable[..., Captured]
+
+LAYER = [
+    "rms_norm",
+    "linear",
+    "rope_and_cache",
+    "attention",
+    "linear",
+    "rms_norm",
+    "linear_silu_mul",
+    "linear",
+]
+
+
+@pytest.mark.parametrize("storage", list(WeightStorage))
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_the_runtime_accepts_manifest_and_contract(
+    captured: Capture, variant: str, storage: WeightStorage
+) -> None:
+    found = captured(variant, storage)
+    check_manifest(decode_manifest(found.manifest), found.contract)
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: str) -> None:
+    found = captured(variant)
+    layers = VARIANTS[variant].layers * LAYER
+    tail = ["rms_norm", "linear", "sample", "commit"]
+    assert found.kernels("initialize.b3") == ["initialize_requests"]
+    for packed in EXTENTS.prefill:
+        assert found.kernels(f"prefill.p{packed}") == [
+            "scatter_i32",
+            "embed",
+            *layers,
+            "select_last",
+            *tail,
+        ]
+    for lanes in EXTENTS.decode:
+        assert found.kernels(f"decode.b{lanes}") == [
+            "scatter_i32",
+            "load_pending",
+            "embed",
+            *layers,
+            *tail,
+        ]
+
+
+def test_programs_have_their_extents(captured: Capture) -> None:
+    extents = {
+        p.name: (p.batch_capacity, p.draft_tokens, p.token_capacity, p.packed_token_capacity)
+        for p in captured("llama").manifest.programs
+    }
+    assert extents == {
+        "initialize.b3": (3, 0, 0, 0),
+        "prefill.p2": (2, 0, 1, 2),
+        "prefill.p40": (3, 0, 1, 40),
+        "decode.b1": (1, 0, 1, 1),
+        "decode.b3": (3, 0, 1, 3),
+    }
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_projections_have_the_model_s_dimensions(captured: Capture, variant: str) -> None:
+    v = VARIANTS[variant]
+    found = captured(variant)
+    launches = found.launches("decode.b3", "linear")
+    widths = [
+        (a["width"], a["outputs"], a["accumulate"]) for a in map(found.attributes, launches)
+    ]
+    layer = [
+        (v.hidden, (v.heads + 2 * v.kv_heads) * v.head_dim, 0),
+        (v.heads * v.head_dim, v.hidden, 1),
+        (v.intermediate, v.hidden, 1),
+    ]
+    assert widths == [*(v.layers * layer), (v.hidden, v.vocabulary, 0)]
+    gated = [found.attributes(x) for x in found.launches("decode.b3", "linear_silu_mul")]
+    assert {(a["width"], a["outputs"]) for a in gated} == {(v.hidden, v.intermediate)}
+    assert len(gated) == v.layers
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_variants_differ_where_they_should(captured: Capture, variant: str) -> None:
+    v = VARIANTS[variant]
+    found = captured(variant)
+    qkv = [
+        found.operands(x)
+        for x in found.launches("prefill.p40", "linear")
+        if ".qkv" in found.operands(x)["weight"]
+    ]
+    assert len(qkv) == v.layers
+    assert all(("bias" in operands) == v.biases for operands in qkv)
+    rope = [found.operands(x) for x in found.launches("prefill.p40", "rope_and_cache")]
+    assert all(("q_norm" in operands) == v.norms for operands in rope)
+    assert all(("k_norm" in operands) == v.norms for operands in rope)
+    attention = [found.attributes(x) for x in found.launches("prefill.p40", "attention")]
+    assert {a["window"] for a in attention} == {v.sliding_window or 0}
+    assert all(a["scale"] == pytest.approx(v.head_dim**-0.5) for a in attention)
+    head = found.operands(found.launches("decode.b1", "linear")[-1])["weight"]
+    embedding = found.operands(found.launches("decode.b1", "embed")[0])["table"]
+    assert (head == embedding) == v.tied
+
+
+def test_each_layer_has_its_own_planes_and_weights(captured: Capture) -> None:
+    found = captured("smollm")
+    for kernel in ("rope_and_cache", "attention"):
+        planes = [
+            (o["k_plane"], o["v_plane"])
+            for o in map(found.operands, found.launches("decode.b1", kernel))
+        ]
+        assert planes == [(f"cache.k.{i}", f"cache.v.{i}") for i in range(3)]
+    used = Counter(
+        name
+        for launch in found.program("decode.b1").launches
+        for name in found.operands(launch).values()
+        if found.buffer(name).buffer_class == pb.BUFFER_CLASS_WEIGHT
+    )
+    # Tied: the embedding serves twice; the rope table once a layer.
+    assert used.pop("embedding") == 2
+    assert used.pop("inverse_frequency") == 3
+    assert set(used.values()) == {1}
+    declared = {b.name for b in found.manifest.buffers if b.buffer_class == pb.BUFFER_CLASS_WEIGHT}
+    assert declared == {*used, "embedding", "inverse_frequency"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "qkv", "inner", "head"),
+    [
+        (WeightStorage.BF16, "BF16", "BF16", "F32"),
+        (WeightStorage.INT8, "Q16", "Q8", "Q16"),
+        (WeightStorage.INT4, "Q16", "Q8", "Q16"),
+    ],
+)
+def test_producers_write_what_their_consumer_reads(
+    captured: Capture, storage: WeightStorage, qkv: str, inner: str, head: str
+) -> None:
+    found = captured("qwen3", storage)
+    seen: dict[str, set[str]] = {}
+    for program in ("prefill.p40", "decode.b3"):
+        written: dict[str, float] = {}
+        for launch in found.program(program).launches:
+            kernel = found.manifest.kernels[launch.kernel].name
+            operands, attributes = found.operands(launch), found.attributes(launch)
+            if kernel in ("rms_norm", "attention"):
+                written[operands["out"]] = attributes["format"]
+            elif kernel in ("linear", "linear_silu_mul"):
+                assert written[operands["x"]] == attributes["format"]
+                weight = operands["weight"].rpartition(".")[2]
+                seen.setdefault(weight, set()).add(ActivationFormat(attributes["format"]).name)
+            if kernel == "linear_silu_mul":
+                written[operands["out"]] = attributes["out_format"]
+    assert seen == {
+        "qkv": {qkv},
+        "output": {inner},
+        "gate_up": {inner},
+        "down": {inner},
+        "head": {head},
+    }
+
+
+def test_int4_keeps_embedding_and_head_in_8_bits(captured: Capture) -> None:
+    found = captured("llama", WeightStorage.INT4)
+    packings = {
+        buffer.name: buffer.packing
+        for buffer in found.manifest.buffers
+        if buffer.packing != pb.PACKING_PLAIN
+    }
+    assert packings.pop("embedding") == pb.PACKING_TILE16_Q8_0
+    assert packings.pop("head") == pb.PACKING_TILE16_Q8_0
+    assert set(packings.values()) == {pb.PACKING_TILE16_Q4_1}
+    assert found.buffer("final_norm").dtype == pb.DTYPE_F32
+
+
+def test_logits_stay_readable_after_a_round(captured: Capture) -> None:
+    """One buffer for all programs, sized for the most lanes; nothing written after the head may
+    lie on it."""
+    found = captured("llama")
+    logits = found.buffer("logits")
+    assert list(logits.shape) == [3, VARIANTS["llama"].vocabulary]
+    for program in found.manifest.programs[1:]:
+        written = [found.operands(launch) for launch in program.launches]
+        head = max(i for i, o in enumerate(written) if o.get("out") == "logits")
+        for operands in written[head + 1 :]:
+            for operand in ("tokens", "logprobs"):
+                other = found.buffer(operands[operand])
+                if other.buffer_class == pb.BUFFER_CLASS_WORKSPACE:
+                    assert (
+                        other.offset + other.nbytes <= logits.offset
+                        or logits.offset + logits.nbytes <= other.offset
+                    )
+
+
+@pytest.mark.parametrize("storage", [WeightStorage.BF16, WeightStorage.INT4])
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_what_a_launch_reads_still_lies_where_it_was_written(
+    captured: Capture, variant: str, storage: WeightStorage
+) -> None:
+    """Replays each program's accesses over an arena that remembers who wrote each 64 bytes."""
+    found = captured(variant, storage)
+    for program in found.manifest.programs:
+        owner: list[str] = [""] * (found.manifest.workspace_nbytes // 64)
+        for launch in program.launches:
+            names = found.manifest.kernels[launch.kernel].operands
+            uses = [
+                (found.manifest.buffers[o.buffer - 1], o.access, name)
+                for o, name in zip(launch.operands, names, strict=True)
+                if o.buffer
+            ]
+            scratch = [u for u in uses if u[0].buffer_class == pb.BUFFER_CLASS_WORKSPACE]
+            fresh = found.attributes(launch).get("accumulate") == 0
+            for buffer, access, operand in scratch:
+                blocks = slice(buffer.offset // 64, -(-(buffer.offset + buffer.nbytes) // 64))
+                if AccessMode(access).reads and not (fresh and operand == "out"):
+                    assert set(owner[blocks]) == {buffer.name}, (program.name, operand)
+            for buffer, access, _ in scratch:
+                if AccessMode(access).writes:
+                    blocks = slice(buffer.offset // 64, -(-(buffer.offset + buffer.nbytes) // 64))
+                    owner[blocks] = [buffer.name] * len(owner[blocks])
+
+
+def test_workspace_is_shared_by_programs_and_layers(captured: Capture) -> None:
+    found = captured("smollm")
+    workspace = [
+        b for b in found.manifest.buffers if b.buffer_class == pb.BUFFER_CLASS_WORKSPACE
+    ]
+    largest = sum(b.nbytes for b in workspace if b.name.startswith("prefill.p40/"))
+    assert found.manifest.workspace_nbytes < largest + found.buffer("logits").nbytes
+    assert all(b.offset + b.nbytes <= found.manifest.workspace_nbytes for b in workspace)
+    assert all(b.offset % 64 == 0 for b in workspace)
+
+
+def test_buffers_follow_the_conventions(captured: Capture) -> None:
+    found = captured("qwen3")
+    v, pages = VARIANTS["qwen3"], 4  # 100 tokens
+    state, table = found.buffer("request_state"), found.buffer("page_table")
+    assert (state.dtype, list(state.shape), state.nbytes) == (pb.DTYPE_U8, [128], 128)
+    assert (table.dtype, list(table.shape)) == (pb.DTYPE_I32, [pages])
+    assert {state.leading, table.leading} == {pb.LEADING_COUNT_REQUEST_SLOTS}
+    keys, values = found.buffer("cache.k.0"), found.buffer("cache.v.0")
+    assert list(keys.shape) == [v.kv_heads, v.head_dim, 32]
+    assert list(values.shape) == [v.kv_heads, 32, v.head_dim]
+    assert {keys.dtype, values.dtype} == {pb.DTYPE_F16}
+    assert {keys.leading, values.leading} == {pb.LEADING_COUNT_CACHE_PAGES}
+    shapes = {
+        b.name: (pb.DType.Name(b.dtype), list(b.shape))
+        for b in found.manifest.buffers
+        if b.buffer_class in (pb.BUFFER_CLASS_INPUT, pb.BUFFER_CLASS_COMPLETION)
+    }
+    i32, f32 = "DTYPE_I32", "DTYPE_F32"
+    assert shapes == {
+        **{f"in.{name}": (i32, [1]) for name in ("live_rows", "live_tokens")},
+        **{
+            f"in.{name}": (i32, [3])
+            for name in ("slot", "generation", "query_length", "sample", "consumed", "emitted")
+        },
+        **{f"in.{name}": (i32, [3]) for name in ("output_limit", "top_k")},
+        **{f"in.{name}": (f32, [3]) for name in ("temperature", "top_p", "min_p")},
+        **{f"in.{name}": (i32, [40]) for name in ("tokens", "positions", "token_slot")},
+        "in.seed": ("DTYPE_U32", [3, 2]),
+        "in.eos_ids": (i32, [3, 16]),
+        "in.page_table.count": (i32, [1]),
+        "in.page_table.index": (i32, [3 * pages]),
+        "in.page_table.value": (i32, [3 * pages]),
+        "completion.lanes": (i32, [3, 12]),
+        "completion.tokens": (i32, [3, 1]),
+        "completion.logprobs": (f32, [3, 1]),
+    }

@@ -1,0 +1,130 @@
+"""Declared weights against their bytes: offsets, storage choices, mixed storages, the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helios.schema import execution_pb2 as pb
+from ignition.capture.recorder import Recorder
+from ignition.preparation.packing import Storage
+from ignition.preparation.quantisation import WeightStorage, store_as
+from ignition.preparation.stored_matrix import StoredMatrix, concatenate
+from ignition.preparation.weights import WeightSet
+from tests.ignition.conftest import Captured
+
+
+class Matrices:
+    """As much of a checkpoint as weights ask for; counts how often each matrix is read."""
+
+    def __init__(self, matrices: Mapping[str, StoredMatrix]) -> None:
+        self._matrices = matrices
+        self.reads: list[str] = []
+
+    def matrix(self, name: str) -> StoredMatrix:
+        self.reads.append(name)
+        return self._matrices[name]
+
+    def vector(self, name: str) -> NDArray[np.float32]:
+        return {"bias_a": np.float32([1, 2]), "bias_b": np.float32([3])}[name]
+
+
+def stored(choice: WeightStorage, outputs: int, width: int) -> StoredMatrix:
+    values = np.random.default_rng(outputs * width).standard_normal((outputs, width))
+    elements = values.astype(np.float32)
+    return store_as(StoredMatrix.from_elements(Storage.F32, elements), choice)
+
+
+def weight_set(choice: WeightStorage, **matrices: StoredMatrix) -> tuple[WeightSet, Matrices]:
+    checkpoint = Matrices(matrices)
+    buffers = Recorder("cpu", weight_resource="weights").buffers
+    return WeightSet(buffers, checkpoint, choice), checkpoint  # type: ignore[arg-type]
+
+
+def content(weights: WeightSet) -> bytes:
+    return b"".join(weights.content())
+
+
+def test_bytes_lie_at_the_declared_offsets() -> None:
+    a, b = stored(WeightStorage.INT8, 5, 64), stored(WeightStorage.INT8, 20, 64)
+    weights, _ = weight_set(WeightStorage.AS_STORED, a=a, b=b)
+    bias = weights.vector("bias", ["bias_a", "bias_b"])
+    joined = weights.matrix("ab", ["a", "b"], concatenate)
+    table = weights.table("table", np.float32([0.5]))
+    written = content(weights)
+    assert len(written) == weights.nbytes
+    assert (bias.offset, joined.buffer.offset % 64, table.offset % 64) == (0, 0, 0)
+    assert np.frombuffer(written[:12], np.float32).tolist() == [1, 2, 3]
+    packed = concatenate([a, b]).pack().data.tobytes()
+    assert written[joined.buffer.offset :][: joined.buffer.nbytes] == packed
+    assert np.frombuffer(written[table.offset :], np.float32).tolist() == [0.5]
+
+
+def test_matrices_are_not_kept_between_declaration_and_packing() -> None:
+    weights, checkpoint = weight_set(WeightStorage.BF16, a=stored(WeightStorage.BF16, 16, 32))
+    weights.matrix("a", ["a"], concatenate)
+    assert checkpoint.reads == ["a"]
+    content(weights)
+    assert checkpoint.reads == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "packing"),
+    [
+        (WeightStorage.AS_STORED, pb.PACKING_TILE16_F32),
+        (WeightStorage.BF16, pb.PACKING_TILE16_BF16),
+        (WeightStorage.INT8, pb.PACKING_TILE16_Q8_0),
+        (WeightStorage.INT4, pb.PACKING_TILE16_Q4_1),
+    ],
+)
+def test_the_choice_decides_the_packing(choice: WeightStorage, packing: int) -> None:
+    weights, _ = weight_set(choice, a=stored(WeightStorage.AS_STORED, 16, 64))
+    matrix = weights.matrix("a", ["a"], concatenate)
+    assert matrix.packing == packing
+    assert len(content(weights)) == matrix.buffer.nbytes
+    assert weights.notes == []
+
+
+def test_different_storages_join_with_their_exact_values() -> None:
+    """A GGUF may keep values in more bits than queries and keys."""
+    query, value = stored(WeightStorage.INT4, 16, 64), stored(WeightStorage.INT8, 16, 64)
+    weights, _ = weight_set(WeightStorage.AS_STORED, query=query, value=value)
+    matrix = weights.matrix("qv", ["query", "value"], concatenate)
+    assert matrix.packing == pb.PACKING_TILE16_F32
+    assert not matrix.is_quantised
+    (note,) = weights.notes
+    assert "qv joins Q4_1, Q8_0: kept as F32" in note
+    # [tile][k][output of the tile] back to rows.
+    tiles = np.frombuffer(content(weights), np.float32).reshape(2, 64, 16)
+    rows = tiles.transpose(0, 2, 1).reshape(32, 64)
+    np.testing.assert_array_equal(rows, np.concatenate([query.dequantise(), value.dequantise()]))
+
+
+@pytest.mark.parametrize("choice", [WeightStorage.INT8, WeightStorage.INT4])
+def test_widths_that_blocks_don_t_divide_are_kept_as_bf16(choice: WeightStorage) -> None:
+    weights, _ = weight_set(choice, a=stored(WeightStorage.AS_STORED, 16, 48))
+    matrix = weights.matrix("a", ["a"], concatenate)
+    assert matrix.packing == pb.PACKING_TILE16_BF16
+    (note,) = weights.notes
+    assert note.startswith("a is 48 wide, no multiple of 32: kept as bf16 instead of")
+    assert len(content(weights)) == matrix.buffer.nbytes
+
+
+def test_the_catalog_names_every_tensor_of_the_checkpoint(
+    captured: Callable[..., Captured],
+) -> None:
+    found = captured("qwen2", WeightStorage.INT8)
+    catalog = found.weights.catalog()
+    views = {view.tensor: (view.buffer, view.storage) for view in catalog.views}
+    assert catalog.version == 1
+    assert views["layers.1.key"] == ("layers.1.qkv", "Q8_0")
+    assert views["layers.0.value_bias"] == ("layers.0.qkv_bias", "F32")
+    assert views["layers.0.up"] == ("layers.0.gate_up", "Q8_0")
+    assert views["embedding"] == ("embedding", "Q8_0")
+    # 2 layers of 7 matrices, 3 biases and 2 norms; the embedding and the final norm.
+    assert len(catalog.views) == len(views) == 2 * 12 + 2
+    buffers = {buffer.name for buffer in found.manifest.buffers}
+    assert {buffer for buffer, _ in views.values()} <= buffers
