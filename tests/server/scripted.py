@@ -1,0 +1,154 @@
+"""A model worker that follows a script, and a server over it on a real socket.
+
+The server is the real application under uvicorn; only the worker is replaced, by an asyncio object
+that yields the events a test wrote. So these tests prove the HTTP layer alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+
+from helios.errors import HeliosError
+from helios.frontend.bootstrap import Frontend
+from helios.server.admission import Admission
+from helios.server.app import build_app
+from helios.server.lifecycle import Lifecycle, RequestEvent, ServedModel
+from helios.worker.messages import Finish, Statistics, Submit, TokensEvent, WorkerReady
+from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
+
+Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
+FRONTEND = byte_level_frontend()
+
+
+def says(text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEND) -> Script:
+    """One token an event; an EOS finish has the EOS token."""
+    tokens = frontend.tokenizer.encode(text)
+
+    async def script(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+        last = [EOS_ID] if finish is Finish.EOS else []
+        every = [*tokens, *last]
+        for index, token in enumerate(every):
+            end = finish if index == len(every) - 1 else 0
+            yield TokensEvent(submit.request_id, [token], [-0.5], end)
+            await asyncio.sleep(0)
+
+    return script
+
+
+@dataclass
+class ScriptedClient:
+    """A `WorkerClient`; `script` may be exchanged between requests. `ended` counts iterators
+    that were closed, for whatever reason, `cancelled` those closed before their script's end."""
+
+    script: Script
+    submitted: list[Submit] = field(default_factory=list)
+    failure: HeliosError | None = None
+    running: int = 0
+    cancelled: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    async def ready(self) -> WorkerReady:
+        return WorkerReady("cpu/portable", 4, 24, 4, 256, {})
+
+    async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
+        self.submitted.append(request)
+        self._change(running=1)
+        complete = False
+        try:
+            async with contextlib.aclosing(self.script(request)) as events:
+                async for event in events:
+                    complete = not isinstance(event, TokensEvent) or bool(event.finish)
+                    yield event
+        finally:
+            self._change(running=-1, cancelled=0 if complete else 1)
+
+    async def statistics(self) -> Statistics:
+        if self.failure is not None:
+            raise self.failure
+        return Statistics(
+            {"submitted": len(self.submitted), "output_tokens": 9},
+            {"free_pages": 20.0},
+            {"DECODE": 7},
+            {"DECODE": 3, "PREFILL": 2},
+            {"EOS": 1},
+        )
+
+    async def close(self) -> None:
+        return None
+
+    def _change(self, *, running: int, cancelled: int = 0) -> None:
+        with self.changed:
+            self.running += running
+            self.cancelled += cancelled
+            self.changed.notify_all()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Blocks the test until `condition` holds; raises if it never does."""
+        with self.changed:
+            assert self.changed.wait_for(condition, timeout=60)
+
+
+@dataclass
+class RunningServer:
+    """A server that takes requests at `url`."""
+
+    url: str
+    client: ScriptedClient
+    lifecycle: Lifecycle
+    http: httpx.Client
+
+    def metrics(self) -> dict[str, float]:
+        """Samples of `/metrics` by name and labels, as they are written."""
+        lines = self.http.get("/metrics").text.splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+
+def served_model(client: ScriptedClient, *, permits: int = 8) -> ServedModel:
+    return ServedModel(
+        frontend=FRONTEND,
+        client=client,
+        admission=Admission(permits),
+        preparation=ThreadPoolExecutor(1),
+        namespace="tests",
+        digest="0123456789abcdef",
+        kernel_path="cpu/portable",
+        created=1_700_000_000,
+    )
+
+
+@contextlib.contextmanager
+def running_server(
+    script: Script,
+    *,
+    permits: int = 8,
+    body_limit_nbytes: int = 1 << 20,
+    loaded: bool = True,
+) -> Iterator[RunningServer]:
+    """Serves `script` until the block ends. With `loaded` false the model is missing."""
+    lifecycle = Lifecycle()
+    client = ScriptedClient(script)
+    if loaded:
+        lifecycle.serve(served_model(client, permits=permits))
+    app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        with httpx.Client(base_url=url, timeout=60) as http:
+            yield RunningServer(url, client, lifecycle, http)
+    finally:
+        server.should_exit = True
+        thread.join()

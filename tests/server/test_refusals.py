@@ -1,0 +1,201 @@
+"""Bodies that can't be answered: each names its field, and the server goes on unharmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.scripted import RunningServer, running_server, says
+
+CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
+USER = {"role": "user", "content": "hello"}
+CHAT: dict[str, Any] = {"model": "sample", "messages": [USER]}
+COMPLETION: dict[str, Any] = {"model": "sample", "prompt": "hello"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with running_server(says("hello"), body_limit_nbytes=10_000) as running:
+        yield running
+
+
+def _refusal(server: RunningServer, response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error object; the server must still answer afterwards."""
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert server.http.get("/ready").status_code == 200
+    assert server.http.post(CHAT_PATH, json=CHAT).status_code == 200
+    return dict(error)
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b'"text"', b"null", b"{'model': 1}", b"\xff\xfe", b"[" * 5000, b"NaN"],
+)
+def test_bodies_that_are_no_json_objects(server: RunningServer, path: str, body: bytes) -> None:
+    error = _refusal(server, server.http.post(path, content=body), 400)
+    assert error["code"] == "invalid_json"
+    assert error["type"] == "invalid_request_error"
+
+
+SHARED: list[tuple[dict[str, Any], str, str]] = [
+    ({"model": 3}, "model", "invalid_type"),
+    ({"model": None}, "model", "invalid_type"),
+    ({"stream": "yes"}, "stream", "invalid_type"),
+    ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage",
+     "invalid_type"),
+    ({"stream_options": {}}, "stream_options", "invalid_value"),
+    ({"max_tokens": "7"}, "max_tokens", "invalid_type"),
+    ({"max_tokens": 1.5}, "max_tokens", "invalid_type"),
+    ({"max_tokens": True}, "max_tokens", "invalid_type"),
+    ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+    ({"max_tokens": -1}, "max_tokens", "invalid_value"),
+    ({"max_tokens": 10_000}, "max_tokens", "context_length_exceeded"),
+    ({"temperature": "hot"}, "temperature", "invalid_type"),
+    ({"temperature": 2.1}, "temperature", "invalid_value"),
+    ({"temperature": -0.1}, "temperature", "invalid_value"),
+    ({"top_p": 1.1}, "top_p", "invalid_value"),
+    ({"min_p": -1}, "min_p", "invalid_value"),
+    ({"top_k": -2}, "top_k", "invalid_value"),
+    ({"top_k": 1 << 40}, "top_k", "invalid_value"),
+    ({"seed": 1.5}, "seed", "invalid_type"),
+    ({"n": 2}, "n", "unsupported_parameter"),
+    ({"stop": "x"}, "stop", "unsupported_parameter"),
+    ({"stop": ["x"]}, "stop", "unsupported_parameter"),
+    ({"stop": [1]}, "stop[0]", "invalid_type"),
+    ({"logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
+    ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
+    ({"frequency_penalty": 0.5}, "frequency_penalty", "unsupported_parameter"),
+    ({"repetition_penalty": 1.1}, "repetition_penalty", "unsupported_parameter"),
+    ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+    ({"stop_token_ids": [1]}, "stop_token_ids", "unsupported_parameter"),
+    ({"return_token_ids": True}, "return_token_ids", "unsupported_parameter"),
+]  # fmt: skip
+
+CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
+    ({"messages": None}, "messages", "invalid_type"),
+    ({"messages": "hello"}, "messages", "invalid_type"),
+    ({"messages": []}, "messages", "invalid_value"),
+    ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_field"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content", "invalid_value"),
+    ({"messages": [USER, {"role": "robot", "content": "x"}]}, "messages[1].role", "invalid_value"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role",
+     "unsupported_parameter"),
+    ({"messages": [{"role": "assistant", "tool_calls": [TOOL]}]}, "messages[0].tool_calls",
+     "unsupported_parameter"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+     "messages[0].content[0].type", "unsupported_parameter"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+     "messages[0].content[0].text", "missing_field"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "invalid_type"),
+    ({"messages": [{"role": "user", "content": "x\ufdd0"}]}, "messages[0]", "invalid_value"),
+    ({"messages": [{"role": "user", "content": "x" * 400}]}, "messages",
+     "context_length_exceeded"),
+    ({"max_completion_tokens": 10_000}, "max_completion_tokens", "context_length_exceeded"),
+    ({"max_completion_tokens": 5, "max_tokens": 5}, "max_tokens", "invalid_value"),
+    ({"logprobs": 1}, "logprobs", "invalid_type"),
+    ({"top_logprobs": 3}, "top_logprobs", "unsupported_parameter"),
+    ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
+    ({"tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
+    ({"functions": [{}]}, "functions", "unsupported_parameter"),
+    ({"modalities": ["audio"]}, "modalities", "unsupported_parameter"),
+    ({"reasoning_effort": "low"}, "reasoning_effort", "unsupported_parameter"),
+]  # fmt: skip
+
+COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
+    ({"prompt": None}, "prompt", "invalid_type"),
+    ({"prompt": {"a": 1}}, "prompt", "invalid_type"),
+    ({"prompt": ""}, "prompt", "invalid_value"),
+    ({"prompt": []}, "prompt", "invalid_value"),
+    ({"prompt": ["a", "b"]}, "prompt", "unsupported_parameter"),
+    ({"prompt": [[1], [2]]}, "prompt", "unsupported_parameter"),
+    ({"prompt": [1, 100_000]}, "prompt", "invalid_value"),
+    ({"prompt": "x" * 400}, "prompt", "context_length_exceeded"),
+    ({"logprobs": 2}, "logprobs", "unsupported_parameter"),
+    ({"logprobs": True}, "logprobs", "invalid_type"),
+    ({"echo": True}, "echo", "unsupported_parameter"),
+    ({"suffix": "x"}, "suffix", "unsupported_parameter"),
+    ({"best_of": 2}, "best_of", "unsupported_parameter"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "code"),
+    [
+        *((CHAT_PATH, CHAT | more, param, code) for more, param, code in SHARED + CHAT_ONLY),
+        *(
+            (COMPLETION_PATH, COMPLETION | more, param, code)
+            for more, param, code in SHARED + COMPLETION_ONLY
+        ),
+    ],
+)
+def test_a_refusal_names_the_field(
+    server: RunningServer, path: str, body: dict[str, Any], param: str, code: str
+) -> None:
+    error = _refusal(server, server.http.post(path, json=body), 400)
+    assert (error["param"], error["code"]) == (param, code)
+    assert param.split("[")[0].split(".")[0] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [(CHAT_PATH, "messages"), (COMPLETION_PATH, "prompt"), (CHAT_PATH, "model")]
+)
+def test_missing_fields_are_named(server: RunningServer, path: str, field: str) -> None:
+    body = (CHAT if path == CHAT_PATH else COMPLETION).copy()
+    del body[field]
+    error = _refusal(server, server.http.post(path, json=body), 400)
+    assert (error["param"], error["code"]) == (field, "missing_field")
+
+
+def test_too_long_prompts_say_how_long(server: RunningServer) -> None:
+    body = COMPLETION | {"prompt": [5] * 300}
+    message = _refusal(server, server.http.post(COMPLETION_PATH, json=body), 400)["message"]
+    assert "300 tokens" in message
+    assert "256" in message
+    assert "255" in message
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+def test_unknown_models_are_not_found(server: RunningServer, path: str) -> None:
+    body = (CHAT if path == CHAT_PATH else COMPLETION) | {"model": "other"}
+    error = _refusal(server, server.http.post(path, json=body), 404)
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
+    assert "sample" in error["message"]
+
+
+def test_large_bodies_are_refused_by_their_declared_size(server: RunningServer) -> None:
+    error = _refusal(server, server.http.post(CHAT_PATH, content=b" " * 10_001), 413)
+    assert error["code"] == "body_too_large"
+
+
+def test_large_bodies_are_refused_while_they_arrive(server: RunningServer) -> None:
+    chunks = iter([b" " * 6000, b" " * 6000])
+    error = _refusal(server, server.http.post(CHAT_PATH, content=chunks), 413)
+    assert "10000 bytes" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("POST", "/v1/models", 405),
+        ("GET", "/v1/models/other", 404),
+    ],
+)
+def test_unknown_routes_and_methods(
+    server: RunningServer, method: str, path: str, status: int
+) -> None:
+    _refusal(server, server.http.request(method, path), status)
+
+
+def test_nothing_invalid_reaches_the_worker(server: RunningServer) -> None:
+    before = len(server.client.submitted)
+    server.http.post(CHAT_PATH, json=CHAT | {"temperature": 9})
+    assert len(server.client.submitted) == before
