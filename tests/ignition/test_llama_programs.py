@@ -82,9 +82,7 @@ def test_projections_have_the_model_s_dimensions(captured: Capture, variant: str
     v = VARIANTS[variant]
     found = captured(variant)
     launches = found.launches("decode.b3", "linear")
-    widths = [
-        (a["width"], a["outputs"], a["accumulate"]) for a in map(found.attributes, launches)
-    ]
+    widths = [(a["width"], a["outputs"], a["accumulate"]) for a in map(found.attributes, launches)]
     layer = [
         (v.hidden, (v.heads + 2 * v.kv_heads) * v.head_dim, 0),
         (v.heads * v.head_dim, v.hidden, 1),
@@ -163,7 +161,7 @@ def test_producers_write_what_their_consumer_reads(
             elif kernel in ("linear", "linear_silu_mul"):
                 assert written[operands["x"]] == attributes["format"]
                 weight = operands["weight"].rpartition(".")[2]
-                seen.setdefault(weight, set()).add(ActivationFormat(attributes["format"]).name)
+                seen.setdefault(weight, set()).add(ActivationFormat(int(attributes["format"])).name)
             if kernel == "linear_silu_mul":
                 written[operands["out"]] = attributes["out_format"]
     assert seen == {
@@ -237,9 +235,7 @@ def test_what_a_launch_reads_still_lies_where_it_was_written(
 
 def test_workspace_is_shared_by_programs_and_layers(captured: Capture) -> None:
     found = captured("smollm")
-    workspace = [
-        b for b in found.manifest.buffers if b.buffer_class == pb.BUFFER_CLASS_WORKSPACE
-    ]
+    workspace = [b for b in found.manifest.buffers if b.buffer_class == pb.BUFFER_CLASS_WORKSPACE]
     largest = sum(b.nbytes for b in workspace if b.name.startswith("prefill.p40/"))
     assert found.manifest.workspace_nbytes < largest + found.buffer("logits").nbytes
     assert all(b.offset + b.nbytes <= found.manifest.workspace_nbytes for b in workspace)

@@ -103,9 +103,7 @@ def test_weights_are_laid_out_one_after_the_other_on_aligned_offsets() -> None:
     assert {first.resource, second.resource} == {"weights"}
 
 
-@pytest.mark.parametrize(
-    ("kernel", "match"), [("liner", "no such kernel"), ("", "no such kernel")]
-)
+@pytest.mark.parametrize(("kernel", "match"), [("liner", "no such kernel"), ("", "no such kernel")])
 def test_an_unknown_kernel_is_refused(scene: Scene, kernel: str, match: str) -> None:
     with pytest.raises(ContractError, match=match):
         scene.program.launch(kernel, scene.operands(), scene.integers())

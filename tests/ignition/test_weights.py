@@ -29,7 +29,7 @@ class Matrices:
         return self._matrices[name]
 
     def vector(self, name: str) -> NDArray[np.float32]:
-        return {"bias_a": np.float32([1, 2]), "bias_b": np.float32([3])}[name]
+        return {"bias_a": np.array([1, 2], np.float32), "bias_b": np.array([3], np.float32)}[name]
 
 
 def stored(choice: WeightStorage, outputs: int, width: int) -> StoredMatrix:
@@ -53,7 +53,7 @@ def test_bytes_lie_at_the_declared_offsets() -> None:
     weights, _ = weight_set(WeightStorage.AS_STORED, a=a, b=b)
     bias = weights.vector("bias", ["bias_a", "bias_b"])
     joined = weights.matrix("ab", ["a", "b"], concatenate)
-    table = weights.table("table", np.float32([0.5]))
+    table = weights.table("table", np.array([0.5], np.float32))
     written = content(weights)
     assert len(written) == weights.nbytes
     assert (bias.offset, joined.buffer.offset % 64, table.offset % 64) == (0, 0, 0)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Final
 
-from helios.runtime.model_runtime import ModelRuntime
 from tokenizers import Tokenizer
 
+from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.oracle import ReplayedToken, greedy_steps
 from helios.schema import core_pb2
 from ignition.preparation import chat

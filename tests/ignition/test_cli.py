@@ -1,0 +1,126 @@
+"""The `ignition` command: what it writes, and that errors are one line with exit status 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helios.core import open_core
+from ignition.cli import main
+
+Folder = Callable[[str], Path]
+
+
+def run(*arguments: object) -> int:
+    """The exit status of the command."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "publisher.key"
+    assert run("keygen", path) == 0
+    return path
+
+
+def prepare(source: object, out: object, key: object, *more: object) -> int:
+    return run("prepare", source, out, "--key", key, "--namespace", "tests", *more)
+
+
+SMALL = ("--max-active", 2, "--prefill", "16", "--decode", "1,2", "--max-context", 64)
+
+
+def test_a_checkpoint_becomes_a_core(checkpoint_folder: Folder, tmp_path: Path, key: Path) -> None:
+    source, out = checkpoint_folder("smollm"), tmp_path / "core"
+    assert (
+        prepare(source, out, key, *SMALL, "--storage", "int8", "--alias", "a", "--alias", "b") == 0
+    )
+    contract = open_core(out, accept="tests").contract
+    assert contract.served_id == "smollm"  # from the checkpoint's name
+    assert contract.aliases == ("a", "b")
+    assert (contract.max_active, contract.prefill_extents) == (2, (16,))
+    assert contract.max_context_tokens == 64
+
+
+def test_force_replaces_a_core(checkpoint_folder: Folder, tmp_path: Path, key: Path) -> None:
+    source, out = checkpoint_folder("smollm"), tmp_path / "core"
+    assert prepare(source, out, key, *SMALL, "--served-id", "first") == 0
+    assert prepare(source, out, key, *SMALL, "--served-id", "second") == 2
+    assert open_core(out, accept="tests").contract.served_id == "first"
+    assert prepare(source, out, key, *SMALL, "--served-id", "second", "--force") == 0
+    assert open_core(out, accept="tests").contract.served_id == "second"
+
+
+def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("recipes") == 0
+    shown = capsys.readouterr().out
+    assert "llama" in shown
+    assert "Qwen3ForCausalLM" in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("prepare", "{none}", "{out}", "--key", "{key}", "--namespace", "n"), "no such file"),
+        (("prepare", "{source}", "{out}", "--key", "{none}", "--namespace", "n"), "can't be read"),
+        (("prepare", "{source}", "{out}", "--key", "{source}/config.json", "--namespace", "n"),
+         "no unencrypted PEM private key"),
+        (("prepare", "{source}", "{tmp}", "--key", "{key}", "--namespace", "n"), "exists already"),
+        (("prepare", "{source}", "{tmp}", "--key", "{key}", "--namespace", "n", "--force"),
+         "exists and is no core"),
+        (("prepare", "{key}", "{out}", "--key", "{key}", "--namespace", "n"), "error: "),
+        (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", ""), "namespace"),
+        (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n",
+          "--recipe", "bert"), "no recipe 'bert'"),
+        (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n",
+          "--max-context", "1000000"), "more than the model's"),
+        (("keygen", "{key}"), "exists already"),
+        (("keygen", "{tmp}/no/such/folder/key"), "can't be written"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line(
+    checkpoint_folder: Folder,
+    tmp_path: Path,
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    places = {
+        "none": tmp_path / "none",
+        "out": tmp_path / "out",
+        "key": key,
+        "source": checkpoint_folder("llama"),
+        "tmp": tmp_path,
+    }
+    capsys.readouterr()
+    assert run(*(argument.format_map(places) for argument in arguments)) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("error: ")
+    assert said in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--prefill", "32,x"), ("--decode", ""), ("--storage", "int3"), ("--max-active", "many")],
+)
+def test_options_that_can_t_be_read_are_named(
+    checkpoint_folder: Folder,
+    tmp_path: Path,
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    value: str,
+) -> None:
+    assert prepare(checkpoint_folder("llama"), tmp_path / "out", key, option, value) == 2
+    shown = capsys.readouterr().err
+    assert option in shown
+    assert "Traceback" not in shown
