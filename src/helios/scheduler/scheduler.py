@@ -114,6 +114,10 @@ class Scheduler:
         self._retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED)]
 
+    def cancel_all(self) -> list[Event]:
+        """Cancels every live request."""
+        return [event for request_id in list(self._live) for event in self.cancel(request_id)]
+
     def _resident_of(self, progress: Progress) -> Resident | None:
         for resident in self._residency.residents:
             if resident.progress is progress:

@@ -6,19 +6,10 @@ direction). The in-process engine passes the same objects without encoding them.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import msgspec
 
-
-class Finish(IntEnum):
-    """Why a request ended."""
-
-    EOS = 1
-    LIMIT = 2
-    STOP = 3
-    CANCELLED = 4
-    FAILED = 5
+# `TokensEvent.finish` holds its values.
+from helios.scheduler.events import Finish as Finish
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -114,11 +105,4 @@ class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
 
 
 ToWorker = Submit | Cancel | ReadStatistics | Shutdown
-FromWorker = (
-    WorkerReady
-    | WorkerFailed
-    | TokensEvent
-    | RejectedEvent
-    | FailedEvent
-    | Statistics
-)
+FromWorker = WorkerReady | WorkerFailed | TokensEvent | RejectedEvent | FailedEvent | Statistics

@@ -1,0 +1,223 @@
+"""The worker's loop: one thread that takes messages, plans and submits rounds, completes them and
+sends what came of them.
+
+It holds no policy (that is the scheduler's) and no device (that is the runtime's). The worker
+process and the in-process engine each run one. While a round runs on the device the loop plans,
+packs and submits the next one, then waits without the GIL; with nothing to do it sleeps in the
+channel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol, assert_never
+
+from helios.errors import AdmissionError, HeliosError
+from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.runtime.rounds import Completion, Round, SamplingParameters
+from helios.scheduler import (
+    Event,
+    Request,
+    RequestFailed,
+    Scheduler,
+    SchedulerOptions,
+)
+from helios.worker.channel import WorkerChannel
+from helios.worker.messages import (
+    Cancel,
+    FailedEvent,
+    FromWorker,
+    ReadStatistics,
+    RejectedEvent,
+    Shutdown,
+    Submit,
+    TokensEvent,
+    ToWorker,
+    WorkerFailed,
+)
+from helios.worker.statistics import RoundCounters, statistics
+
+# While a long round runs, arrivals are looked at this often.
+_WAIT_MS: Final = 100
+
+
+class Runtime(Protocol):
+    """What the worker needs of a runtime; `ModelRuntime` has it."""
+
+    geometry: Geometry
+
+    def can_submit(self) -> bool:
+        """Whether a frame is free."""
+
+    def submit(self, work: Round, /) -> int:
+        """Packs and queues a round; its sequence."""
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Waits for a round without the GIL; False on time-out."""
+
+    def read(self, sequence: int) -> Completion:
+        """A completed round's answer; frees its frame."""
+
+
+class Trace(Protocol):
+    """Hears what the loop did: `step` is plan, submit, wait, complete or send; times are on
+    time.monotonic_ns's clock."""
+
+    def __call__(self, step: str, sequence: int, began_ns: int, ended_ns: int, /) -> None:
+        """A step is over."""
+
+
+class ModelWorker:
+    """`run` serves until the client goes, asks for the end, or the device fails."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        channel: WorkerChannel,
+        options: SchedulerOptions | None = None,
+        *,
+        trace: Trace | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(runtime.geometry, options)
+        self._runtime = runtime
+        self._channel = channel
+        self._trace = trace
+        self._counters = RoundCounters(runtime.geometry)
+        self._in_flight: deque[tuple[int, ProgramInfo]] = deque()
+        self._outgoing: list[FromWorker] = []
+        self._ending = False
+
+    def run(self) -> None:
+        """Returns when it has been told to end and nothing is in flight any more. A failure of
+        the device fails every request, is reported, and is raised again."""
+        try:
+            while self._turn():
+                pass
+        except Exception as error:
+            message = str(error) if isinstance(error, HeliosError) else repr(error)
+            self._note(self.scheduler.fail(message))
+            self._outgoing.append(WorkerFailed(type(error).__name__, message))
+            self._send()
+            raise
+
+    def _turn(self) -> bool:
+        scheduler = self.scheduler
+        idle = scheduler.idle
+        if idle:
+            scheduler.check_books()
+            if self._ending:
+                return False
+        self._take(self._channel.receive(block=idle))
+        if self._channel.closed:
+            self._end()
+        self._launch()
+        self._send()
+        if self._in_flight:
+            self._complete()
+            self._send()
+        return True
+
+    def _launch(self) -> None:
+        """Plans and submits rounds while frames are free and something can go on."""
+        scheduler = self.scheduler
+        while scheduler.can_plan() and self._runtime.can_submit():
+            began = self._clock()
+            planned = scheduler.plan()
+            if planned is None:
+                return
+            ended = self._clock()
+            sequence = self._runtime.submit(planned.round)
+            scheduler.begin(planned, sequence)
+            self._in_flight.append((sequence, planned.program))
+            if self._trace is not None:
+                self._trace("plan", sequence, began, ended)
+                self._trace("submit", sequence, ended, self._clock())
+
+    def _complete(self) -> None:
+        """Waits for the oldest round and takes what came of it."""
+        sequence, program = self._in_flight.popleft()
+        began = self._clock()
+        while not self._runtime.wait(sequence, _WAIT_MS):
+            self._take(self._channel.receive(block=False))
+            self._send()
+        ended = self._clock()
+        self._note(self.scheduler.complete(self._runtime.read(sequence)))
+        self._counters.count(program)
+        if self._trace is not None:
+            self._trace("wait", sequence, began, ended)
+            self._trace("complete", sequence, ended, self._clock())
+
+    # ------------------------------------------------------------ messages
+
+    def _take(self, messages: Sequence[ToWorker]) -> None:
+        for message in messages:
+            match message:
+                case Submit():
+                    self._submit(message)
+                case Cancel():
+                    self._note(self.scheduler.cancel(message.request_id))
+                case ReadStatistics():
+                    self._outgoing.append(statistics(self.scheduler, self._counters))
+                case Shutdown():
+                    self._end()
+                case _:
+                    assert_never(message)
+
+    def _submit(self, message: Submit) -> None:
+        sampling = message.sampling
+        request = Request(
+            request_id=message.request_id,
+            prompt=tuple(message.prompt_tokens),
+            output_limit=message.output_limit,
+            sampling=SamplingParameters(
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+                min_p=sampling.min_p,
+                seed=sampling.seed,
+            ),
+            eos_ids=tuple(message.eos_ids),
+        )
+        try:
+            self.scheduler.submit(request)
+        except AdmissionError as error:
+            self._outgoing.append(RejectedEvent(message.request_id, str(error)))
+            return
+        if self._ending:
+            self._note(self.scheduler.cancel(message.request_id))
+
+    def _end(self) -> None:
+        """Cancels every request; what is in flight still passes its fence."""
+        if not self._ending:
+            self._ending = True
+            self._note(self.scheduler.cancel_all())
+
+    def _note(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, RequestFailed):
+                self._outgoing.append(FailedEvent(event.request_id, event.message))
+            else:
+                self._outgoing.append(
+                    TokensEvent(
+                        event.request_id,
+                        list(event.tokens),
+                        list(event.logprobs),
+                        event.finish or 0,
+                    )
+                )
+
+    def _send(self) -> None:
+        """Sends what there is as one batch."""
+        if not self._outgoing:
+            return
+        began = self._clock()
+        self._channel.send(self._outgoing)
+        self._outgoing = []
+        if self._trace is not None:
+            self._trace("send", 0, began, self._clock())
+
+    def _clock(self) -> int:
+        """Nanoseconds, where somebody listens."""
+        return time.monotonic_ns() if self._trace is not None else 0

@@ -1,0 +1,29 @@
+"""What a model worker is told when it starts. Travels as JSON on the worker's command line."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from helios.scheduler.options import SchedulerOptions
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the core is and how to serve it; None leaves a choice to the core and the machine.
+
+    `publisher_key` is the publisher's raw Ed25519 key. `oracle` says whether to replay a case of
+    the core's oracle before serving, `verify_weights` whether to check the weights' digests.
+    """
+
+    core: str
+    accept: str
+    publisher_key: bytes | None = None
+    target: Literal["cpu", "reference"] = "cpu"
+    threads: int | None = None
+    instruction_set: str | None = None
+    request_slots: int | None = None
+    cache_nbytes: int | None = None
+    verify_weights: bool = True
+    oracle: bool = True
+    scheduler: SchedulerOptions = SchedulerOptions()

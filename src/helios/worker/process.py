@@ -1,0 +1,59 @@
+"""The model worker as a process: `python -m helios.worker FD OPTIONS`.
+
+FD is an inherited stream socket to the client, OPTIONS a `WorkerOptions` as JSON. It loads the
+model, says ready or failed, and serves until the client goes. Interrupts from the terminal are
+left to the client, which then ends the worker.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+
+import msgspec
+
+from helios.errors import HeliosError
+from helios.worker.channel import SocketChannel
+from helios.worker.messages import WorkerFailed
+from helios.worker.model_worker import ModelWorker
+from helios.worker.options import WorkerOptions
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor, encoded = arguments
+    channel = SocketChannel(socket.socket(fileno=int(descriptor)))
+    try:
+        return _serve(channel, msgspec.json.decode(encoded, type=WorkerOptions))
+    finally:
+        channel.close()
+
+
+def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
+    try:
+        began = time.monotonic_ns()
+        # Imported here, so that its time is a phase of its own.
+        from helios.worker.startup import load_model
+
+        imported = time.monotonic_ns()
+        model = load_model(options)
+    except Exception as error:
+        if not isinstance(error, HeliosError):
+            traceback.print_exc(file=sys.stderr)
+        channel.send([WorkerFailed(type(error).__name__, str(error))])
+        return 1
+    model.startup_ms["import"] = (imported - began) / 1e6
+    try:
+        channel.send([model.ready_message()])
+        ModelWorker(model.runtime, channel, options.scheduler).run()
+    except Exception:  # the worker has told the client
+        traceback.print_exc(file=sys.stderr)
+        return 1
+    finally:
+        model.runtime.close()
+    return 0

@@ -1,0 +1,81 @@
+"""From a core's folder to a model that can serve: open, load, replay one oracle case.
+
+Called by the worker process and by the in-process engine; the phases' durations go to the client.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from helios.core import OpenedCore, ResourceKind, open_core
+from helios.errors import CoreError
+from helios.runtime.model_runtime import Capacities, DeviceOptions, ModelRuntime
+from helios.runtime.oracle import check_oracle
+from helios.schema import core_pb2
+from helios.worker.messages import WorkerReady
+from helios.worker.options import WorkerOptions
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model that can serve. `startup_ms` holds each phase's duration in milliseconds."""
+
+    core: OpenedCore
+    runtime: ModelRuntime
+    startup_ms: dict[str, float] = field(default_factory=dict)
+
+    def ready_message(self) -> WorkerReady:
+        """What the client is told."""
+        geometry = self.runtime.geometry
+        return WorkerReady(
+            kernel_path=geometry.kernel_path,
+            request_slots=geometry.request_slots,
+            cache_pages=geometry.cache_pages,
+            page_tokens=geometry.page_tokens,
+            max_context_tokens=geometry.max_context_tokens,
+            startup_ms=self.startup_ms,
+        )
+
+
+def load_model(options: WorkerOptions) -> LoadedModel:
+    """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError."""
+    clock = time.monotonic_ns
+    began = clock()
+    core = open_core(options.core, accept=options.accept, publisher_key=options.publisher_key)
+    opened = clock()
+    runtime = ModelRuntime.load(
+        core,
+        target=options.target,
+        options=DeviceOptions(options.threads, options.instruction_set),
+        capacities=Capacities(options.request_slots, options.cache_nbytes),
+        verify_weights=options.verify_weights,
+    )
+    loaded = clock()
+    try:
+        if options.oracle:
+            replay_oracle(core, runtime, cases=1)
+    except BaseException:
+        runtime.close()
+        raise
+    replayed = clock()
+    phases = {"open": opened - began, "load": loaded - opened, "oracle": replayed - loaded}
+    return LoadedModel(core, runtime, {name: ns / 1e6 for name, ns in phases.items()})
+
+
+def replay_oracle(core: OpenedCore, runtime: ModelRuntime, cases: int | None = None) -> None:
+    """Holds the runtime against the first `cases` cases of the core's oracle, if it has one.
+    Raises ExecutionError that names the first difference."""
+    resource = core.body.deployment.oracle_resource
+    if not resource:
+        return
+    oracle = core_pb2.Oracle()
+    try:
+        oracle.ParseFromString(core.read_resource(resource, ResourceKind.ORACLE))
+    except DecodeError as error:
+        raise CoreError(
+            f"is no oracle ({error})", where=resource, remedy="Prepare the core again"
+        ) from error
+    check_oracle(runtime, oracle, cases)
