@@ -1,0 +1,57 @@
+"""A worker process over the fake model, for the client's tests: `fake_worker.py MODE FD OPTIONS`.
+
+It goes through the same channel and loop as the real process; MODE says how it misbehaves.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from helios.runtime.rounds import Completion
+from helios.worker.channel import SocketChannel
+from helios.worker.messages import WorkerFailed, WorkerReady
+from helios.worker.model_worker import ModelWorker
+from tests.scheduler.fake_model import FakeModel, geometry
+
+
+class DyingModel(FakeModel):
+    """Takes the process down with its third round."""
+
+    def read(self, sequence: int) -> Completion:
+        if sequence == 3:
+            os._exit(7)
+        return super().read(sequence)
+
+
+def main(mode: str, descriptor: str) -> int:
+    connection = socket.socket(fileno=int(descriptor))
+    channel = SocketChannel(connection)
+    if mode == "no_core":
+        channel.send([WorkerFailed("CoreError", "demo.core: is no folder")])
+        channel.close()
+        return 1
+    if mode == "garbage":
+        os.write(int(descriptor), b"\xff" * 64)
+        channel.receive(block=True)
+        return 0
+    if mode == "loading":
+        channel.receive(block=True)
+        return 0
+    model = DyingModel(geometry()) if mode == "dies" else FakeModel(geometry(pages=64, slots=8))
+    if mode == "breaks":
+        model.breaks_at = 3
+    channel.send([WorkerReady("fake", 8, 64, 4, 40, {"load": 1.0})])
+    try:
+        ModelWorker(model, channel).run()
+    finally:
+        channel.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
