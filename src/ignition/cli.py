@@ -67,7 +67,7 @@ def prepare(
     """Prepare a checkpoint into a core."""
     options = Options(
         namespace=namespace,
-        served_id=served_id or checkpoint.resolve().stem.lower(),
+        served_id=served_id or _default_name(checkpoint),
         aliases=tuple(alias or ()),
         licence_terms=licence_terms,
         recipe=recipe,
@@ -123,6 +123,12 @@ class _Terminal:
 
     def note(self, text: str) -> None:
         self._console.print(f"note: {text}", highlight=False)
+
+
+def _default_name(checkpoint: Path) -> str:
+    """A served id from the checkpoint's name; folder names may hold dots, as in `1.7B`."""
+    path = checkpoint.resolve()
+    return (path.stem if path.suffix.lower() == ".gguf" else path.name).lower()
 
 
 def _capacities(option: str, text: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from helios.core import open_core
 from ignition.cli import main
+from tests.checkpoints import write_gguf, write_huggingface
 
 Folder = Callable[[str], Path]
 
@@ -46,6 +47,16 @@ def test_a_checkpoint_becomes_a_core(checkpoint_folder: Folder, tmp_path: Path, 
     assert contract.aliases == ("a", "b")
     assert (contract.max_active, contract.prefill_extents) == (2, (16,))
     assert contract.max_context_tokens == 64
+
+
+@pytest.mark.parametrize("name", ["Tiny-1.7B", "Tiny-1.7B.gguf"])
+def test_the_served_id_defaults_to_the_checkpoint_s_name(
+    tmp_path: Path, key: Path, name: str
+) -> None:
+    write = write_gguf if name.endswith(".gguf") else write_huggingface
+    source = write(tmp_path / name, "llama")
+    assert prepare(source, tmp_path / "core", key, *SMALL) == 0
+    assert open_core(tmp_path / "core", accept="tests").contract.served_id == "tiny-1.7b"
 
 
 def test_force_replaces_a_core(checkpoint_folder: Folder, tmp_path: Path, key: Path) -> None:
