@@ -49,8 +49,8 @@ class Checker {
   }
 
   Format format(int attribute, int width_attribute) const {
-    const auto value = static_cast<Format>(choice(attribute, 0, 2));
-    if (value == Format::kQ8) multiple(width_attribute, kBlock);
+    const auto value = static_cast<Format>(choice(attribute, 0, 3));
+    if (is_quantised(value)) multiple(width_attribute, kBlock);
     return value;
   }
 
@@ -102,8 +102,8 @@ class Checker {
   // The format that a packing's products take.
   void activation_fits(int attribute, Packing packing) const {
     const auto format = static_cast<Format>(launch_.integer(attribute));
-    const bool fits = is_quantised(packing)              ? format == Format::kQ8
-                      : packing == Packing::kTile16Bf16 ? format != Format::kQ8
+    const bool fits = is_quantised(packing)              ? is_quantised(format)
+                      : packing == Packing::kTile16Bf16 ? !is_quantised(format)
                                                          : format == Format::kF32;
     if (!fits) refuse(attribute, "doesn't go with the packing");
   }
@@ -177,8 +177,8 @@ void check_linear(const Checker& c) {
   const std::int64_t width = c.count(kWidth);
   const std::int64_t outputs = c.count(kOutputs);
   const Packing packing = c.packing(kPacking, kWidth);
-  c.activation(kX, rows, c.format(kFormat, kWidth), width);
   c.activation_fits(kFormat, packing);
+  c.activation(kX, rows, c.format(kFormat, kWidth), width);
   c.choice(kAccumulate, 0, 1);
   c.weight(kWeight, packing, outputs, width);
   c.require(kBias, outputs, 4);
@@ -191,8 +191,8 @@ void check_linear_silu_mul(const Checker& c) {
   const std::int64_t width = c.count(kWidth);
   const std::int64_t outputs = c.multiple(kOutputs, kTileOutputs);
   const Packing packing = c.packing(kPacking, kWidth);
-  c.activation(kX, rows, c.format(kFormat, kWidth), width);
   c.activation_fits(kFormat, packing);
+  c.activation(kX, rows, c.format(kFormat, kWidth), width);
   c.weight(kWeight, packing, 2 * outputs, width);
   c.activation(kOut, rows, c.format(kOutFormat, kOutputs), outputs);
 }
@@ -240,9 +240,9 @@ std::uint64_t check_attention(const Checker& c) {
   c.require(kPositions, h.rows, 4);
   c.require(kSlot, h.rows, 4);
   c.count(kWindow, 0);
-  const auto format = static_cast<Format>(c.choice(kFormat, 0, 2));
+  const auto format = static_cast<Format>(c.choice(kFormat, 0, 3));
   const std::int64_t heads = h.q_heads / h.kv_heads;
-  if (format == Format::kQ8 && heads * h.head_dim % kBlock != 0) {
+  if (is_quantised(format) && heads * h.head_dim % kBlock != 0) {
     c.refuse(kHeadDim, "times the query heads of a key head must be a multiple of 32 for q8");
   }
   c.activation(kOut, h.rows, format, h.q_heads * h.head_dim);

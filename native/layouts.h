@@ -24,7 +24,9 @@ enum class Packing : std::int64_t {
 };
 
 // Values of `format` attributes.
-enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2 };
+enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2, kQ16 = 3 };
+
+constexpr bool is_quantised(Format format) { return format >= Format::kQ8; }
 
 HELIOS_INLINE constexpr bool is_quantised(Packing packing) { return packing >= Packing::kTile16Q8_0; }
 
@@ -51,6 +53,7 @@ HELIOS_INLINE constexpr std::int64_t row_nbytes(Format format, std::int64_t widt
     case Format::kF32: return 4 * width;
     case Format::kBf16: return 2 * width;
     case Format::kQ8: return width + 8 * (width / kBlock);
+    case Format::kQ16: return 2 * width + 8 * (width / kBlock);
   }
   return 0;
 }

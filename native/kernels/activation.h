@@ -1,5 +1,5 @@
 // Writes f32 values into an activation row of any format. A piece is a run of `count` elements at
-// `offset` of a row of `width`; for q8 both are multiples of 32.
+// `offset` of a row of `width`; for q8 and q16 both are multiples of 32.
 #pragma once
 
 #include "../layouts.h"
@@ -7,25 +7,63 @@
 
 namespace helios::HELIOS_ISA {
 
+// Adding it rounds to an integer, half to even, and leaves that integer in the float's low bits.
+inline constexpr float kRounder = 12582912.0f;
+
+// A block of 32 scaled so that its largest magnitude becomes `limit`: integers, as floats.
+struct ScaledBlock {
+  Floats first, second;
+  float scale;
+
+  HELIOS_INLINE ScaledBlock(Floats low, Floats high, float limit) {
+    const float largest_magnitude = largest(maximum(absolute(low), absolute(high)));
+    const float inverse = limit / largest_magnitude;
+    // Also false for an inverse that overflows: such a block is zero.
+    const bool usable = inverse < 3.0e38f;
+    scale = usable ? largest_magnitude / limit : 0.0f;
+    const Floats rounder = broadcast(kRounder);
+    const Floats factor = broadcast(usable ? inverse : 0.0f);
+    first = low * factor + rounder - rounder;
+    second = high * factor + rounder - rounder;
+  }
+
+  // Writes scale and sum where `scales`, the first of width / 32 scales, says.
+  HELIOS_INLINE void write_scale(std::byte* scales, std::int64_t blocks, std::int64_t block) const {
+    const float sum = scale * total(first + second);
+    __builtin_memcpy(scales + 4 * block, &scale, 4);
+    __builtin_memcpy(scales + 4 * (blocks + block), &sum, 4);
+  }
+};
+
+HELIOS_INLINE void store_int8(std::int8_t* at, Floats integers) {
+  store_rounded_int8(at, integers + broadcast(kRounder));
+}
+
 HELIOS_INLINE void write_q8_block(std::byte* row, std::int64_t width, std::int64_t offset,
                                   Floats low, Floats high) {
-  const float largest_magnitude = largest(maximum(absolute(low), absolute(high)));
-  const float inverse = 127.0f / largest_magnitude;
-  // Also false for an inverse that overflows: such a block is zero.
-  const bool usable = inverse < 3.0e38f;
-  const float scale = usable ? largest_magnitude / 127.0f : 0.0f;
-  const Floats rounder = broadcast(12582912.0f);
-  const Floats factor = broadcast(usable ? inverse : 0.0f);
-  const Floats first = low * factor + rounder;
-  const Floats second = high * factor + rounder;
+  const ScaledBlock block(low, high, 127.0f);
   auto* q = reinterpret_cast<std::int8_t*>(row) + offset;
-  store_rounded_int8(q, first);
-  store_rounded_int8(q + 16, second);
-  const float sum = scale * total((first - rounder) + (second - rounder));
-  const std::int64_t block = offset / kBlock;
-  std::byte* scales = row + width;
-  __builtin_memcpy(scales + 4 * block, &scale, 4);
-  __builtin_memcpy(scales + 4 * (width / kBlock + block), &sum, 4);
+  store_int8(q, block.first);
+  store_int8(q + 16, block.second);
+  block.write_scale(row + width, width / kBlock, offset / kBlock);
+}
+
+// Splits 16 integers v of at most 32512 into v = 256 high + low, low in [-128, 127].
+HELIOS_INLINE void store_int16_planes(std::int8_t* high_plane, std::int8_t* low_plane, Floats v) {
+  // The quarter sends v = 256 h + 128 to h + 1 and moves no other integer across a half.
+  const Floats rounder = broadcast(kRounder);
+  const Floats high = (v + broadcast(0.25f)) * broadcast(1.0f / 256.0f) + rounder - rounder;
+  store_int8(high_plane, high);
+  store_int8(low_plane, v - high * broadcast(256.0f));
+}
+
+HELIOS_INLINE void write_q16_block(std::byte* row, std::int64_t width, std::int64_t offset,
+                                   Floats low, Floats high) {
+  const ScaledBlock block(low, high, 32512.0f);
+  auto* high_plane = reinterpret_cast<std::int8_t*>(row) + offset;
+  store_int16_planes(high_plane, high_plane + width, block.first);
+  store_int16_planes(high_plane + 16, high_plane + width + 16, block.second);
+  block.write_scale(row + 2 * width, width / kBlock, offset / kBlock);
 }
 
 HELIOS_INLINE void write_activation(Format format, std::byte* row, std::int64_t width,
@@ -34,6 +72,10 @@ HELIOS_INLINE void write_activation(Format format, std::byte* row, std::int64_t 
   if (format == Format::kQ8) {
     for (std::int64_t i = 0; i < count; i += kBlock) {
       write_q8_block(row, width, offset + i, load(values + i), load(values + i + 16));
+    }
+  } else if (format == Format::kQ16) {
+    for (std::int64_t i = 0; i < count; i += kBlock) {
+      write_q16_block(row, width, offset + i, load(values + i), load(values + i + 16));
     }
   } else if (format == Format::kBf16) {
     auto* out = reinterpret_cast<std::uint16_t*>(row) + offset;

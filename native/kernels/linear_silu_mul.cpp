@@ -19,7 +19,7 @@ void run_linear_silu_mul(const Launch& launch, const Worker& worker) {
   const TileMatrix matrix{launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width};
   const ActivationMatrix x{launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)};
   // A q8 block takes two pairs of gate and up.
-  const int unit = out_format == Format::kQ8 ? 4 : 2;
+  const int unit = is_quantised(out_format) ? 4 : 2;
   for_each_group(
       tile_product(packing, format), matrix, x, unit, worker,
       [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,

@@ -60,18 +60,25 @@ constexpr TileProduct make_tile_product() {
 template <class Product>
 inline constexpr TileProduct kTileProduct = make_tile_product<Product>();
 
+template <int Planes>
+const TileProduct& quantised_product(Packing packing) {
+  switch (packing) {
+    case Packing::kTile16Q8_0: return kTileProduct<ProductBlocks<LayoutQ8_0, Planes>>;
+    case Packing::kTile16Q4_0: return kTileProduct<ProductBlocks<LayoutQ4_0, Planes>>;
+    case Packing::kTile16Q4_1: return kTileProduct<ProductBlocks<LayoutQ4_1, Planes>>;
+    default: return kTileProduct<ProductQ6_K<Planes>>;
+  }
+}
+
 inline const TileProduct& tile_product(Packing packing, Format format) {
   switch (packing) {
     case Packing::kTile16F32: return kTileProduct<ProductF32>;
     case Packing::kTile16F16: return kTileProduct<ProductF16>;
     case Packing::kTile16Bf16:
       return format == Format::kBf16 ? kTileProduct<ProductBf16> : kTileProduct<ProductBf16F32>;
-    case Packing::kTile16Q8_0: return kTileProduct<ProductQ8_0>;
-    case Packing::kTile16Q4_0: return kTileProduct<ProductQ4_0>;
-    case Packing::kTile16Q4_1: return kTileProduct<ProductQ4_1>;
-    case Packing::kTile16Q6_K: break;
+    default:
+      return format == Format::kQ8 ? quantised_product<1>(packing) : quantised_product<2>(packing);
   }
-  return kTileProduct<ProductQ6_K>;
 }
 
 struct ActivationMatrix {

@@ -105,17 +105,40 @@ struct ProductBf16 {
   }
 };
 
-// An activation row in q8.
-struct Q8Row {
+// An activation row of `Planes` int8 planes: q8 has one, q16 two (high bytes, then low bytes).
+template <int Planes>
+struct QuantisedRow {
   const std::int8_t* q;
   const float* scales;
   const float* sums;
 
-  HELIOS_INLINE Q8Row(const std::byte* row, std::int64_t width)
+  HELIOS_INLINE QuantisedRow(const std::byte* row, std::int64_t width)
       : q(reinterpret_cast<const std::int8_t*>(row)),
-        scales(reinterpret_cast<const float*>(row + width)),
+        scales(reinterpret_cast<const float*>(row + Planes * width)),
         sums(scales + width / kBlock) {}
 };
+
+// The planes of all rows at one block: row r's are at r * Planes.
+template <int Planes, int Rows>
+HELIOS_INLINE void block_planes(const std::byte* const* rows, std::int64_t width,
+                                std::int64_t block, const std::int8_t* (&x)[Rows * Planes]) {
+  for (int r = 0; r < Rows; ++r) {
+    for (int p = 0; p < Planes; ++p) {
+      x[r * Planes + p] =
+          QuantisedRow<Planes>(rows[r], width).q + p * width + block * kBlock;
+    }
+  }
+}
+
+// A row's exact product from those of its planes.
+template <int Planes>
+HELIOS_INLINE Ints joined(const Ints* planes) {
+  if constexpr (Planes == 1) {
+    return planes[0];
+  } else {
+    return times_256(planes[0]) + planes[1];
+  }
+}
 
 // Exact integer products of one block for 4-bit weights: each byte plane holds two groups of k.
 template <int Rows, int Tiles>
@@ -149,9 +172,10 @@ HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
 
 // Shared by the packings with a scale (and a zero point or an offset) for each block of 32:
 // w = d (q - zero) or w = d q + m.
-template <class Layout>
+template <class Layout, int Planes>
 struct ProductBlocks {
-  static constexpr int kRows = kQuantisedRows, kTiles = kQuantisedTiles;
+  static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
+  static constexpr int kTiles = kQuantisedTiles;
   static constexpr int kSingleRowTiles = kQuantisedTiles;
 
   template <int Rows, int Tiles>
@@ -163,20 +187,22 @@ struct ProductBlocks {
     const std::byte* m_plane = d_plane + matrix.tiles * blocks * 32;
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::uint8_t* q[Tiles];
-      const std::int8_t* x[Rows];
+      const std::int8_t* x[Rows * Planes];
       for (int t = 0; t < Tiles; ++t) {
         q[t] = q_plane + ((tile + t) * blocks + b) * Layout::kBlockNbytes;
       }
-      for (int r = 0; r < Rows; ++r) x[r] = Q8Row(rows[r], matrix.width).q + b * kBlock;
-      Ints products[Rows][Tiles];
-      Layout::template products<Rows, Tiles>(q, x, products);
+      block_planes<Planes, Rows>(rows, matrix.width, b, x);
+      Ints products[Rows * Planes][Tiles];
+      Layout::template products<Rows * Planes, Tiles>(q, x, products);
       for (int t = 0; t < Tiles; ++t) {
         const std::int64_t at = ((tile + t) * blocks + b) * 32;
         const Floats d = load_f16(reinterpret_cast<const std::uint16_t*>(d_plane + at));
         for (int r = 0; r < Rows; ++r) {
-          const Q8Row row(rows[r], matrix.width);
+          const QuantisedRow<Planes> row(rows[r], matrix.width);
           const Floats scale = broadcast(row.scales[b]);
-          const Floats product = to_floats(products[r][t]);
+          Ints planes[Planes];
+          for (int p = 0; p < Planes; ++p) planes[p] = products[r * Planes + p][t];
+          const Floats product = to_floats(joined<Planes>(planes));
           if constexpr (Layout::kHasOffset) {
             const Floats m = load_f16(reinterpret_cast<const std::uint16_t*>(m_plane + at));
             sums[r][t] = fused(d, product * scale, sums[r][t]);
@@ -231,47 +257,44 @@ struct LayoutQ8_0 {
   }
 };
 
-using ProductQ8_0 = ProductBlocks<LayoutQ8_0>;
-using ProductQ4_0 = ProductBlocks<LayoutQ4_0>;
-using ProductQ4_1 = ProductBlocks<LayoutQ4_1>;
-
-// w = d s (q - 32) with a scale s for each half block. Both half-block products times their scales
-// are integers below 2^24, so their f32 sum is exact.
+// w = d s (q - 32) with a scale s for each half block. With q8 both half-block products times
+// their scales are integers below 2^24, so their f32 sum is exact.
+template <int Planes>
 struct ProductQ6_K {
-  static constexpr int kRows = kQuantisedRows, kTiles = kQuantisedTiles;
+  static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
+  static constexpr int kTiles = kQuantisedTiles;
   static constexpr int kSingleRowTiles = kQuantisedTiles;
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
                                 const std::byte* const* rows, Sums<Rows, Tiles>& sums) {
+    constexpr int kPlanes = Rows * Planes;
     const std::int64_t blocks = matrix.width / kBlock;
     const auto* q_plane = reinterpret_cast<const std::uint8_t*>(matrix.base);
     const std::byte* s_plane = matrix.base + matrix.tiles * blocks * 512;
     const std::byte* d_plane = s_plane + matrix.tiles * blocks * 32;
     const Bytes zero_point = broadcast_byte(32);
     for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int8_t* x[kPlanes];
+      block_planes<Planes, Rows>(rows, matrix.width, b, x);
       Floats block[Rows][Tiles];
-      for (int r = 0; r < Rows; ++r) {
-        for (int t = 0; t < Tiles; ++t) block[r][t] = zeros();
-      }
       for (int half = 0; half < 2; ++half) {
-        Ints products[Rows][Tiles];
-        Ints zeros_of_row[Rows];
-        for (int r = 0; r < Rows; ++r) {
-          zeros_of_row[r] = zero_ints();
-          for (int t = 0; t < Tiles; ++t) products[r][t] = zero_ints();
+        Ints products[kPlanes][Tiles];
+        Ints zeros_of_plane[kPlanes];
+        for (int p = 0; p < kPlanes; ++p) {
+          zeros_of_plane[p] = zero_ints();
+          for (int t = 0; t < Tiles; ++t) products[p][t] = zero_ints();
         }
         for (int g = 4 * half; g < 4 * half + 4; ++g) {
           Bytes w[Tiles];
           for (int t = 0; t < Tiles; ++t) {
             w[t] = load_bytes(q_plane + ((tile + t) * blocks + b) * 512 + 64 * g);
           }
-          for (int r = 0; r < Rows; ++r) {
-            const Quad quad =
-                broadcast_quad(Q8Row(rows[r], matrix.width).q + b * kBlock + 4 * g);
-            zeros_of_row[r] = dot_small_bytes(zeros_of_row[r], zero_point, quad);
+          for (int p = 0; p < kPlanes; ++p) {
+            const Quad quad = broadcast_quad(x[p] + 4 * g);
+            zeros_of_plane[p] = dot_small_bytes(zeros_of_plane[p], zero_point, quad);
             for (int t = 0; t < Tiles; ++t) {
-              products[r][t] = dot_small_bytes(products[r][t], w[t], quad);
+              products[p][t] = dot_small_bytes(products[p][t], w[t], quad);
             }
           }
         }
@@ -279,8 +302,12 @@ struct ProductQ6_K {
           const Floats s = load_int8(reinterpret_cast<const std::int8_t*>(
               s_plane + ((tile + t) * blocks + b) * 32 + 16 * half));
           for (int r = 0; r < Rows; ++r) {
-            block[r][t] =
-                fused(to_floats(products[r][t] - zeros_of_row[r]), s, block[r][t]);
+            Ints planes[Planes];
+            for (int p = 0; p < Planes; ++p) {
+              planes[p] = products[r * Planes + p][t] - zeros_of_plane[r * Planes + p];
+            }
+            const Floats scaled = to_floats(joined<Planes>(planes)) * s;
+            block[r][t] = half == 0 ? scaled : block[r][t] + scaled;
           }
         }
       }
@@ -288,7 +315,8 @@ struct ProductQ6_K {
         const Floats d = load_f16(reinterpret_cast<const std::uint16_t*>(
             d_plane + ((tile + t) * blocks + b) * 32));
         for (int r = 0; r < Rows; ++r) {
-          const Floats scale = broadcast(Q8Row(rows[r], matrix.width).scales[b]);
+          const Floats scale =
+              broadcast(QuantisedRow<Planes>(rows[r], matrix.width).scales[b]);
           sums[r][t] = fused(d, block[r][t] * scale, sums[r][t]);
         }
       }

@@ -144,6 +144,9 @@ HELIOS_INLINE Ints operator+(Ints a, Ints b) {
 HELIOS_INLINE Ints operator-(Ints a, Ints b) {
   return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
 }
+HELIOS_INLINE Ints times_256(Ints a) {
+  return {_mm256_slli_epi32(a.low, 8), _mm256_slli_epi32(a.high, 8)};
+}
 HELIOS_INLINE Floats to_floats(Ints a) {
   return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
 }

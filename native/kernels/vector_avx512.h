@@ -102,6 +102,7 @@ HELIOS_INLINE Floats load_int8(const std::int8_t* at) {
 HELIOS_INLINE Ints zero_ints() { return {_mm512_setzero_si512()}; }
 HELIOS_INLINE Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 HELIOS_INLINE Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+HELIOS_INLINE Ints times_256(Ints a) { return {_mm512_slli_epi32(a.v, 8)}; }
 HELIOS_INLINE Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 // The integers that lie in the low bits of `shifted` (n + 1.5 * 2^23), as int8, -128 <= n <= 127.
 HELIOS_INLINE void store_rounded_int8(std::int8_t* at, Floats shifted) {

@@ -150,6 +150,10 @@ HELIOS_INLINE Ints operator-(Ints a, Ints b) {
   for (int i = 0; i < 4; ++i) a.part[i] -= b.part[i];
   return a;
 }
+HELIOS_INLINE Ints times_256(Ints a) {
+  for (int i = 0; i < 4; ++i) a.part[i] *= 256;
+  return a;
+}
 HELIOS_INLINE Floats to_floats(Ints a) {
   return each_part([&](int i) { return __builtin_convertvector(a.part[i], FloatQuad); });
 }

@@ -1,0 +1,144 @@
+"""Random packed matrices with the f32 weights they stand for, and activation formats, in numpy.
+
+Written from docs/kernels.md alone: the packers of Ignition and the unpackers of the reference
+replay are other people's readings of the same page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+
+class Packing(IntEnum):
+    """Numbers of the schema's `Packing`."""
+
+    TILE16_F32 = 2
+    TILE16_F16 = 3
+    TILE16_BF16 = 4
+    TILE16_Q8_0 = 5
+    TILE16_Q4_0 = 6
+    TILE16_Q4_1 = 7
+    TILE16_Q6_K = 8
+
+
+QUANTISED = (Packing.TILE16_Q8_0, Packing.TILE16_Q4_0, Packing.TILE16_Q4_1, Packing.TILE16_Q6_K)
+F32_FORMAT, BF16_FORMAT, Q8_FORMAT = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed matrix: its bytes and its weights `[outputs, width]`."""
+
+    data: Bytes
+    weights: F32
+
+
+def to_bf16(values: F32) -> NDArray[np.uint16]:
+    """Rounds to nearest even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits: NDArray[np.uint16]) -> F32:
+    """Widens."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def as_bytes(*planes: NDArray[Any]) -> Bytes:
+    """Planes one after the other."""
+    return np.concatenate([np.ascontiguousarray(p).view(np.uint8).reshape(-1) for p in planes])
+
+
+def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, width: int) -> Packed:
+    """Random weights; every code of a quantised packing occurs."""
+    tiles = -(-outputs // 16)
+    live = (np.arange(tiles * 16) < outputs).reshape(tiles, 1, 16)
+    if packing not in QUANTISED:
+        weights = rng.standard_normal((tiles, width, 16), np.float32) * live
+        if packing is Packing.TILE16_F32:
+            data = as_bytes(weights)
+        elif packing is Packing.TILE16_F16:
+            halves = weights.astype(np.float16)
+            weights, data = halves.astype(np.float32), as_bytes(halves)
+        else:
+            rounded = to_bf16(weights)
+            weights = from_bf16(rounded)
+            data = as_bytes(rounded.reshape(tiles, width // 2, 2, 16).swapaxes(2, 3))
+        return Packed(data, weights.swapaxes(1, 2).reshape(-1, width)[:outputs])
+
+    blocks = width // 32
+    levels = {
+        Packing.TILE16_Q8_0: 256,
+        Packing.TILE16_Q4_0: 16,
+        Packing.TILE16_Q4_1: 16,
+        Packing.TILE16_Q6_K: 64,
+    }[packing]
+    spread = levels * (64 if packing is Packing.TILE16_Q6_K else 1)
+    codes = rng.integers(0, levels, (tiles, blocks, 32, 16)).astype(np.uint8)
+    d = (rng.uniform(0.5, 1.5, (tiles, blocks, 16)) / spread * live).astype(np.float16)
+    wide = d.astype(np.float32)[:, :, None, :]
+    if packing in (Packing.TILE16_Q4_0, Packing.TILE16_Q4_1):
+        both = codes[:, :, :16] | codes[:, :, 16:] << 4
+        q = both.reshape(tiles, blocks, 4, 4, 16).swapaxes(3, 4)
+    else:
+        q = codes.reshape(tiles, blocks, 8, 4, 16).swapaxes(3, 4)
+    values = codes.astype(np.float32)
+    if packing is Packing.TILE16_Q8_0:
+        data, weights = as_bytes(q, d), wide * (values - 128)
+    elif packing is Packing.TILE16_Q4_0:
+        data, weights = as_bytes(q, d), wide * (values - 8)
+    elif packing is Packing.TILE16_Q4_1:
+        m = (rng.uniform(-1, 1, d.shape) * live).astype(np.float16)
+        data, weights = as_bytes(q, d, m), wide * values + m.astype(np.float32)[:, :, None, :]
+    else:
+        s = (rng.integers(-128, 128, (tiles, blocks, 2, 16)) * live[:, :, None]).astype(np.int8)
+        data = as_bytes(q, s, d)
+        weights = wide * np.repeat(s.astype(np.float32), 16, axis=2) * (values - 32)
+    by_output = weights.reshape(tiles, width, 16).swapaxes(1, 2).reshape(-1, width)
+    return Packed(data, by_output[:outputs])
+
+
+def row_nbytes(format_: int, width: int) -> int:
+    """Bytes of an activation row."""
+    return {F32_FORMAT: 4 * width, BF16_FORMAT: 2 * width, Q8_FORMAT: width + width // 4}[format_]
+
+
+def encode(values: F32, format_: int) -> Bytes:
+    """Activation rows `[rows, width]` as bytes `[rows, row_nbytes]`."""
+    rows, width = values.shape
+    if format_ == F32_FORMAT:
+        return np.ascontiguousarray(values, np.float32).view(np.uint8).reshape(rows, -1)
+    if format_ == BF16_FORMAT:
+        return to_bf16(values).view(np.uint8).reshape(rows, -1)
+    blocks = np.ascontiguousarray(values, np.float32).reshape(rows, width // 32, 32)
+    largest = np.abs(blocks).max(axis=2, keepdims=True)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.float32(127) / largest
+    usable = np.isfinite(inverse)
+    inverse = np.where(usable, inverse, np.float32(0))
+    scale = np.where(usable, largest / np.float32(127), np.float32(0))[:, :, 0]
+    q = np.rint(blocks * inverse)
+    sums = (scale * q.sum(axis=2)).astype(np.float32)
+    parts = [q.astype(np.int8).reshape(rows, width).view(np.uint8)]
+    parts += [plane.astype(np.float32).view(np.uint8).reshape(rows, -1) for plane in (scale, sums)]
+    return np.concatenate(parts, axis=1)
+
+
+def decode(data: Bytes, format_: int, width: int) -> F32:
+    """The f32 values of activation rows, `[rows, width]`."""
+    rows = np.ascontiguousarray(data).reshape(-1, row_nbytes(format_, width))
+    if format_ == F32_FORMAT:
+        return rows.view(np.float32)
+    if format_ == BF16_FORMAT:
+        return from_bf16(rows.view(np.uint16))
+    q = np.ascontiguousarray(rows[:, :width]).view(np.int8).astype(np.float32)
+    scale = np.ascontiguousarray(rows[:, width : width + width // 8]).view(np.float32)
+    return q * np.repeat(scale, 32, axis=1)

@@ -1,0 +1,118 @@
+"""A row's bits don't depend on the rows beside it, on capacity, or on the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.native import cases
+from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
+from tests.native.packings import BF16_FORMAT, Q8_FORMAT, Packing
+
+CAPACITY = 23
+Make = Callable[[np.random.Generator], Case]
+
+
+def _product(build: Callable[..., tuple[Any, ...]], **extents: int) -> Make:
+    """A launch of `linear` or `linear_silu_mul`."""
+
+    def make(rng: np.random.Generator) -> Case:
+        case = build(rng, rows=CAPACITY, capacity=CAPACITY, width=320, **extents)[0]
+        assert isinstance(case, Case)
+        return case
+
+    return make
+
+
+MAKE: dict[str, Make] = {}
+for packing in Packing:
+    for format_ in cases.activation_formats(packing):
+        MAKE[f"linear_{packing.name}_{format_}"] = _product(
+            cases.linear, packing=packing, format_=format_, outputs=215, bias=True
+        )
+        MAKE[f"silu_{packing.name}_{format_}"] = _product(
+            cases.linear_silu_mul, packing=packing, format_=format_,
+            out_format=Q8_FORMAT, outputs=160,
+        )  # fmt: skip
+MAKE["embed"] = _product(cases.embed, packing=Packing.TILE16_Q8_0, vocab=77)
+_ROWS: dict[str, Any] = {"rows": CAPACITY, "capacity": CAPACITY}
+_HEADS: dict[str, Any] = {**_ROWS, "q_heads": 9, "kv_heads": 3, "head_dim": 64}
+MAKE["rms_norm"] = partial(cases.rms_norm, format_=BF16_FORMAT, width=333, **_ROWS)
+MAKE["rope"] = partial(cases.rope_and_cache, norms=True, **_HEADS)
+for window in (0, 45):
+    MAKE[f"attention_{window}"] = partial(cases.attention, window=window, **_HEADS)
+_SAMPLING: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0.0},
+    "all": {"temperature": 0.9},
+    "nucleus": {"temperature": 0.9, "top_p": 0.9, "top_k": 100, "min_p": 0.001},
+}
+for name, parameters in _SAMPLING.items():
+    MAKE[f"sample_{name}"] = partial(cases.sample, vocab=3001, **_ROWS, **parameters)
+
+# Operands with a row for each row of the launch.
+BY_ROW = ("x", "out", "tokens", "qkv", "positions", "slot", "logits", "logprobs")
+
+
+def rows_of(case: Case, picked: list[int], capacity: int) -> Case:
+    """The launch with only these rows, in this order, in a larger or equal capacity."""
+    full = case.integers["capacity"]
+
+    def chosen(array: Array) -> Array:
+        padding = np.zeros((capacity - len(picked), *array.shape[1:]), array.dtype)
+        return np.concatenate([array[picked], padding])
+
+    changed = {
+        name: chosen(array)
+        for name, array in case.operands.items()
+        if name in BY_ROW and len(array) == full
+    }
+    changed["rows"] = np.array([len(picked)], np.int32)
+    return case.with_operands(**changed).with_integers(capacity=capacity)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("name", MAKE)
+def test_a_row_is_the_same_in_any_company(name: str, instruction_set: str) -> None:
+    case = MAKE[name](np.random.default_rng(1))
+    if name.startswith("attention"):
+        # A prompt's rows at consecutive positions share tiles; alone they don't.
+        case.operands["slot"][:14] = 1
+        case.operands["positions"][:14] = np.arange(50, 64)
+    outputs = [o for o in ("out", "tokens", "logprobs", "qkv") if o in case.operands]
+    outputs = [o for o in outputs if not (o == "tokens" and name == "embed")]
+    together = run(case, instruction_set, threads=2)
+    for threads in (1, 3):
+        again = run(case, instruction_set, threads=threads)
+        for operand in outputs:
+            assert again[operand].tobytes() == together[operand].tobytes(), (threads, operand)
+    rng = np.random.default_rng(2)
+    groups = [[row] for row in (0, 7, CAPACITY - 1)]
+    groups += [sorted(rng.choice(CAPACITY, size, replace=False)) for size in (2, 3, 4, 5, 11)]
+    groups.append(list(rng.permutation(CAPACITY)))
+    for picked in groups:
+        capacity = len(picked) + int(rng.integers(0, 3))
+        apart = run(rows_of(case, picked, capacity), instruction_set, threads=2)
+        for operand in outputs:
+            for at, row in enumerate(picked):
+                assert apart[operand][at].tobytes() == together[operand][row].tobytes(), (
+                    operand, picked, row,
+                )  # fmt: skip
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_outputs_do_not_depend_on_the_matrix_around_them(instruction_set: str) -> None:
+    # The first tiles of a taller matrix give the same bits as a matrix of those tiles alone.
+    rng = np.random.default_rng(3)
+    case, matrix, _ = cases.linear(
+        rng, Packing.TILE16_BF16, BF16_FORMAT, rows=5, capacity=5, width=64, outputs=16 * 7
+    )
+    whole = run(case, instruction_set)["out"]
+    for tiles in (1, 2, 3, 5):
+        part = case.with_operands(
+            weight=matrix.data[: tiles * 64 * 32], out=np.zeros((5, 16 * tiles), np.float32)
+        ).with_integers(outputs=16 * tiles)
+        np.testing.assert_array_equal(run(part, instruction_set)["out"], whole[:, : 16 * tiles])

@@ -1,0 +1,198 @@
+"""Queueing, completion, timing and the end of the replayer's threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helios import _native
+from tests.native.harness import INSTRUCTION_SETS, GuardedArray, Launch, Placement, add_program
+
+Memory = dict[str, GuardedArray]
+
+
+def scatter_to(target: GuardedArray, value: int, index: int = 0) -> tuple[Launch, Memory]:
+    """A launch that stores one number, and the memory that it needs."""
+    arrays = {
+        "rows": np.array([1], np.int32),
+        "index": np.array([index], np.int32),
+        "value": np.array([value], np.int32),
+    }
+    memory = {name: GuardedArray(a, Placement.BEFORE_GUARD) for name, a in arrays.items()}
+    spans = {name: (guarded.address, guarded.nbytes) for name, guarded in memory.items()}
+    spans["target"] = (target.address, target.nbytes)
+    return ("scatter_i32", spans, {"capacity": 1}, {}), memory
+
+
+@pytest.fixture
+def target() -> GuardedArray:
+    return GuardedArray(np.zeros(4, np.int32), Placement.BEFORE_GUARD)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_submissions_run_one_after_the_other(target: GuardedArray, threads: int) -> None:
+    replayer = _native.Replayer(threads, "portable")
+    kept = []
+    for value in range(20):
+        launch, memory = scatter_to(target, value)
+        kept.append(memory)
+        assert add_program(replayer, [launch]) == value
+    for sequence in range(1, 201):
+        replayer.submit(sequence % 20, sequence)
+    assert replayer.wait(200, 60_000)
+    assert replayer.completed() == 200
+    assert replayer.launches() == 200
+    assert target.array[0] == 200 % 20
+    starts_and_ends = [replayer.timing(sequence) for sequence in range(1, 201)]
+    flat = [moment for pair in starts_and_ends for moment in pair]
+    assert flat == sorted(flat)
+    replayer.close()
+
+
+def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, INSTRUCTION_SETS[0])
+    launches, kept = zip(*(scatter_to(target, value) for value in range(50)), strict=True)
+    assert len(kept) == 50
+    replayer.submit(add_program(replayer, launches), 1)
+    assert replayer.wait(1, 60_000)
+    assert target.array[0] == 49
+    assert replayer.launches() == 50
+    replayer.close()
+
+
+def test_timing_is_on_the_monotonic_clock(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(target, 1)
+    program = add_program(replayer, [launch])
+    assert memory
+    before = time.monotonic_ns()
+    for sequence in range(1, 301):
+        replayer.submit(program, sequence)
+        assert replayer.wait(sequence, 60_000)
+    after = time.monotonic_ns()
+    start, end = replayer.timing(300)
+    assert before <= start <= end <= after
+    replayer.timing(45)
+    for unknown in (0, 44, 301):
+        with pytest.raises(ValueError, match="isn't one of the last 256"):
+            replayer.timing(unknown)
+    replayer.close()
+
+
+def test_an_empty_program_completes() -> None:
+    replayer = _native.Replayer(2, "portable")
+    replayer.submit(add_program(replayer, []), 1)
+    assert replayer.wait(1, 60_000)
+    replayer.close()
+
+
+def test_waiting_for_what_never_comes_times_out() -> None:
+    replayer = _native.Replayer(1, "portable")
+    assert not replayer.wait(1, 1)
+    assert replayer.wait(0, 0)
+    replayer.close()
+
+
+def test_misuse_is_refused(target: GuardedArray) -> None:
+    with pytest.raises(ValueError, match="threads must lie between 1 and 1024, 0 given"):
+        _native.Replayer(0, "portable")
+    with pytest.raises(ValueError, match='instruction set "sse9" is unknown here'):
+        _native.Replayer(1, "sse9")
+    replayer = _native.Replayer(1, "portable")
+    launch, memory = scatter_to(target, 1)
+    program = add_program(replayer, [launch])
+    assert memory
+    with pytest.raises(ValueError, match="program 1 isn't registered"):
+        replayer.submit(1, 1)
+    with pytest.raises(ValueError, match="sequence 1 comes next, 2 given"):
+        replayer.submit(program, 2)
+    replayer.close()
+    replayer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        replayer.submit(program, 1)
+
+
+def test_broken_launch_lists_are_refused() -> None:
+    replayer = _native.Replayer(1, "portable")
+    none = np.zeros(0, np.int64)
+
+    def add(kernels: list[int], operand_starts: list[int], addresses: int = 0) -> None:
+        replayer.add_program(
+            np.array(kernels, np.int32),
+            np.array(operand_starts, np.int32),
+            np.zeros(addresses, np.uint64),
+            np.zeros(addresses, np.uint64),
+            np.zeros(len(kernels) + 1, np.int32),
+            none,
+            np.zeros(len(kernels) + 1, np.int32),
+            np.zeros(0, np.float64),
+        )
+
+    with pytest.raises(ValueError, match="kernel 12 isn't in the catalogue"):
+        add([12], [0, 0])
+    with pytest.raises(ValueError, match="kernel -1 isn't in the catalogue"):
+        add([-1], [0, 0])
+    with pytest.raises(ValueError, match=r"launch 0 \(scatter_i32\): 4 operands expected, 3"):
+        add([0], [0, 3], 3)
+    with pytest.raises(ValueError, match=r"launch 0 \(scatter_i32\): 1 integers expected, 0"):
+        add([0], [0, 4], 4)
+    for starts in ([0], [1, 4], [0, 5], [4, 0], [0, 4, 4]):
+        with pytest.raises(ValueError, match="operand_starts must ascend"):
+            add([0], starts, 4)
+    replayer.close()
+
+
+def test_closing_finishes_what_is_queued(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(target, 77)
+    program = add_program(replayer, [launch] * 1000)
+    assert memory
+    for sequence in range(1, 101):
+        replayer.submit(program, sequence)
+    replayer.close()
+    assert replayer.completed() == 100
+    assert replayer.launches() == 100_000
+    assert target.array[0] == 77
+
+
+LEAVES_WITH_WORK_QUEUED = """
+import numpy as np
+from helios import _native
+from tests.native.test_replayer import scatter_to
+from tests.native.harness import GuardedArray, Placement, add_program
+
+target = GuardedArray(np.zeros(4, np.int32), Placement.BEFORE_GUARD)
+launch, memory = scatter_to(target, 1)
+replayer = _native.Replayer(2, "portable")
+program = add_program(replayer, [launch] * 20000)
+for sequence in range(1, 101):
+    replayer.submit(program, sequence)
+print("leaving")
+"""
+
+
+def test_the_interpreter_can_end_with_work_queued() -> None:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_WITH_WORK_QUEUED],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
+
+
+def test_threads_have_names() -> None:
+    replayer = _native.Replayer(2, "portable")
+    replayer.submit(add_program(replayer, []), 1)
+    assert replayer.wait(1, 60_000)
+    names = {
+        task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()
+    }
+    assert {"helios-pool-0", "helios-pool-1"} <= names
+    replayer.close()
