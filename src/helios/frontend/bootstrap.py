@@ -7,19 +7,15 @@ server and the in-process engine hold a `Frontend` and make one output pipeline 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from helios.contract.model import FrontendContract, PreparedContract
+from helios.core import OpenedCore, ResourceKind
 from helios.errors import ContractError, CoreError
 from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
-from helios.schema import core_pb2
-
-if TYPE_CHECKING:
-    from helios.core import OpenedCore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +39,10 @@ class Bootstrap:
         """Reads and checks the frontend's assets. Raises CoreError for unreadable ones and
         ContractError when contract and tokenizer contradict each other."""
         deployment = core.body.deployment
-        tokenizer_data = core.read_resource(
-            deployment.tokenizer_resource, core_pb2.RESOURCE_KIND_TOKENIZER
-        )
+        tokenizer_data = core.read_resource(deployment.tokenizer_resource, ResourceKind.TOKENIZER)
         source = None
         if deployment.template_resource:
-            data = core.read_resource(
-                deployment.template_resource, core_pb2.RESOURCE_KIND_CHAT_TEMPLATE
-            )
+            data = core.read_resource(deployment.template_resource, ResourceKind.CHAT_TEMPLATE)
             try:
                 source = data.decode("utf-8")
             except UnicodeDecodeError as error:

@@ -1,0 +1,247 @@
+"""The `helios` command.
+
+Each command imports what it needs when it runs, so that help appears at once and serving loads
+nothing it doesn't use. What the commands do is in `cli_*`; here are their options and their ends:
+errors as one line with exit status 2, interrupts without a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from helios.errors import HeliosError
+
+app = typer.Typer(
+    help="Serve prepared language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
+Accept = Annotated[
+    str,
+    typer.Option(
+        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
+        show_default=False,
+    ),
+]
+PublisherKey = Annotated[
+    Path | None,
+    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
+]
+InstructionSet = Annotated[
+    str | None,
+    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
+]
+MaxActive = Annotated[
+    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
+]
+CacheMemory = Annotated[
+    str | None,
+    typer.Option(help="Attention cache, like 2GiB; default: by context and free memory."),
+]
+NoOracle = Annotated[
+    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
+]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
+Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+
+
+@app.command()
+def serve(
+    core: Core,
+    accept: Accept,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    threads: Threads = None,
+    isa: InstructionSet = None,
+    max_active: MaxActive = None,
+    cache_memory: CacheMemory = None,
+    publisher_key: PublisherKey = None,
+    no_oracle: NoOracle = False,
+) -> None:
+    """Serve a core over HTTP, with the OpenAI API."""
+    options = _model_options(threads, isa, max_active, cache_memory, publisher_key, no_oracle)
+    from helios.server.server import Server, ServerOptions
+    from helios.worker.options import WorkerOptions
+
+    worker = WorkerOptions(core=str(core), accept=accept, **options)
+    Server(ServerOptions(host, port, worker), report=_report).start()
+
+
+@app.command()
+def generate(
+    core: Core,
+    accept: Accept,
+    prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default=False)],
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    isa: InstructionSet = None,
+    cache_memory: CacheMemory = None,
+    publisher_key: PublisherKey = None,
+) -> None:
+    """Continue a text and print it as it grows."""
+    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    from helios.cli_chat import generate_text
+    from helios.frontend.prepare import GenerationOptions
+
+    wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    generate_text(core, accept, prompt, wanted, options)
+
+
+@app.command()
+def chat(
+    core: Annotated[
+        Path | None, typer.Argument(help="The core's folder.", show_default=False)
+    ] = None,
+    accept: Annotated[
+        str | None, typer.Option(help="The publisher's namespace, exactly.", show_default=False)
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Talk to a running server at this URL instead of a core.")
+    ] = None,
+    message: Annotated[
+        str | None, typer.Option(help="Send this, print the answer, and end.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    isa: InstructionSet = None,
+    cache_memory: CacheMemory = None,
+    publisher_key: PublisherKey = None,
+) -> None:
+    """Talk to a core in the terminal, or to a running server."""
+    from helios.cli_chat import CoreSpeaker, ServerSpeaker, converse
+    from helios.frontend.prepare import GenerationOptions
+
+    wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    if (core is None) == (server is None):
+        raise HeliosError(
+            "one of CORE and --server is needed",
+            where="chat",
+            remedy="Give a core's folder with --accept, or a server's URL",
+        )
+    if server is not None:
+        converse(ServerSpeaker(server, wanted), message, system)
+        return
+    assert core is not None
+    if accept is None:
+        raise HeliosError(
+            "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
+        )
+    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    with CoreSpeaker(core, accept, wanted, options) as speaker:
+        converse(speaker, message, system)
+
+
+@app.command()
+def inspect(
+    core: Core,
+    target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
+    max_active: MaxActive = None,
+    cache_memory: CacheMemory = None,
+    program: Annotated[
+        str | None, typer.Option(help="Show this program's launches.", show_default=False)
+    ] = None,
+    publisher_key: PublisherKey = None,
+) -> None:
+    """Print what a core holds: resources, memory by class, programs. Loads nothing."""
+    from helios.cli_inspect import inspect_core
+    from helios.cli_values import parse_size, read_public_key
+
+    inspect_core(
+        core,
+        target=target,
+        request_slots=max_active,
+        cache_nbytes=None if cache_memory is None else parse_size(cache_memory),
+        program=program,
+        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
+    )
+
+
+@app.command()
+def verify(
+    core: Core,
+    accept: Accept,
+    target: Annotated[
+        str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
+    ] = "cpu",
+    threads: Threads = None,
+    isa: InstructionSet = None,
+    publisher_key: PublisherKey = None,
+) -> None:
+    """Check every byte of a core, then replay its whole oracle."""
+    from helios.cli_values import read_public_key
+    from helios.cli_verify import verify_core
+
+    verify_core(
+        core,
+        accept,
+        target=target,
+        threads=threads,
+        instruction_set=isa,
+        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
+    )
+
+
+def _model_options(
+    threads: int | None,
+    isa: str | None,
+    max_active: int | None,
+    cache_memory: str | None,
+    publisher_key: Path | None,
+    no_oracle: bool,
+) -> dict[str, Any]:
+    """Fields of `WorkerOptions`."""
+    options: dict[str, Any] = {
+        "threads": threads,
+        "instruction_set": isa,
+        "request_slots": max_active,
+        "oracle": not no_oracle,
+    }
+    if cache_memory is not None or publisher_key is not None:
+        from helios.cli_values import parse_size, read_public_key
+
+        if cache_memory is not None:
+            options["cache_nbytes"] = parse_size(cache_memory)
+        if publisher_key is not None:
+            options["publisher_key"] = read_public_key(publisher_key)
+    return options
+
+
+def _report(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> None:
+    """Runs the command; its exit status is 2 for errors and 130 for an interrupt."""
+    try:
+        app()
+    except HeliosError as error:
+        print(f"helios: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone; keep the interpreter from flushing into it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""`helios generate` and `helios chat`: answers in the terminal.
+
+A speaker is what answers: a core in this process, or a server over HTTP. The conversation is the
+same over both.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from helios.errors import ExecutionError, HeliosError
+from helios.frontend.prepare import GenerationOptions
+
+Messages = list[dict[str, str]]
+
+
+class Speaker(Protocol):
+    """Something that answers a conversation."""
+
+    def answer(self, messages: Messages) -> Iterator[str]:
+        """The answer's text in pieces, as it grows."""
+
+
+def generate_text(
+    core: Path, accept: str, prompt: str, wanted: GenerationOptions, options: dict[str, Any]
+) -> None:
+    """Continues `prompt` on standard output, until the end or an interrupt."""
+    from helios.engine import Engine
+
+    with Engine.open(core, accept=accept, **options) as engine:
+        _print_pieces(delta.text for delta in engine.stream(prompt, wanted))
+
+
+def converse(speaker: Speaker, message: str | None, system: str | None) -> None:
+    """Answers `message`, or whatever is typed until the input ends. An interrupt stops the
+    answer; at the prompt it ends the conversation."""
+    messages: Messages = [] if system is None else [{"role": "system", "content": system}]
+    if message is not None:
+        messages.append({"role": "user", "content": message})
+        _print_pieces(speaker.answer(messages))
+        return
+    print("Ctrl-D ends the conversation, Ctrl-C stops an answer.", file=sys.stderr)
+    while True:
+        try:
+            line = input("> ")
+        except (EOFError, KeyboardInterrupt):
+            print()
+            return
+        if line.strip():
+            messages.append({"role": "user", "content": line})
+            answer = _print_pieces(speaker.answer(messages))
+            messages.append({"role": "assistant", "content": answer})
+
+
+def _print_pieces(pieces: Iterator[str]) -> str:
+    """Prints pieces as they come; returns what was printed. An interrupt ends it cleanly."""
+    shown = []
+    try:
+        for piece in pieces:
+            shown.append(piece)
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        pass
+    print(flush=True)
+    return "".join(shown)
+
+
+class CoreSpeaker:
+    """Answers with a core in this process. `options` are further `WorkerOptions` fields."""
+
+    def __init__(
+        self, core: Path, accept: str, wanted: GenerationOptions, options: dict[str, Any]
+    ) -> None:
+        from helios.engine import Engine
+
+        self._engine = Engine.open(core, accept=accept, **options)
+        self._wanted = wanted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._engine.close()
+
+    def answer(self, messages: Messages) -> Iterator[str]:
+        """The answer's text in pieces."""
+        for delta in self._engine.stream_chat(messages, self._wanted):
+            yield delta.text
+
+
+class ServerSpeaker:
+    """Answers with a running server; `url` is its address, with or without `/v1`."""
+
+    def __init__(self, url: str, wanted: GenerationOptions) -> None:
+        self._url = url.rstrip("/").removesuffix("/v1")
+        self._wanted = wanted
+        self._model: str | None = None
+
+    def answer(self, messages: Messages) -> Iterator[str]:
+        """The answer's text in pieces. Raises HeliosError with the server's own words."""
+        if self._model is None:
+            with closing(self._open("/v1/models", None)) as response:
+                self._model = str(json.load(response)["data"][0]["id"])
+        asked = {
+            "max_tokens": self._wanted.max_tokens,
+            "temperature": self._wanted.temperature,
+            "seed": self._wanted.seed,
+        }
+        body = {"model": self._model, "messages": messages, "stream": True, **asked}
+        with closing(self._open("/v1/chat/completions", body)) as response:
+            yield from self._texts(response)
+
+    def _texts(self, response: http.client.HTTPResponse) -> Iterator[str]:
+        for line in response:
+            event = line.removeprefix(b"data: ").strip()
+            if event == b"[DONE]":
+                return
+            if not event:
+                continue
+            chunk = json.loads(event)
+            if "error" in chunk:
+                raise ExecutionError(chunk["error"]["message"], where=self._url)
+            for choice in chunk["choices"]:
+                yield choice["delta"].get("content") or ""
+        raise ExecutionError("the answer broke off", where=self._url, remedy="Ask again")
+
+    def _open(self, path: str, body: dict[str, Any] | None) -> http.client.HTTPResponse:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self._url + path, data, headers={"content-type": "application/json"}
+        )
+        try:
+            response: http.client.HTTPResponse = urllib.request.urlopen(request)
+        except urllib.error.HTTPError as error:
+            raise ExecutionError(_server_words(error), where=self._url) from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise HeliosError(
+                f"can't be reached ({reason})",
+                where=self._url,
+                remedy="Start a server with `helios serve`, or check the address",
+            ) from error
+        return response
+
+
+def _server_words(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered with status {error.code}"

@@ -1,0 +1,166 @@
+"""`helios inspect`: what a core holds, what it would take, what it would run.
+
+Prints tables of what `helios.runtime.inspection` and the opened core say. Inspecting isn't
+serving, so it asks for no acceptance: the core's own namespace is taken.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from helios.cli_values import show_size
+from helios.contract import PreparedContract
+from helios.core import OpenedCore, open_core
+from helios.core.envelope import read_envelope
+from helios.core.format import ENVELOPE_FILE
+from helios.runtime.capacities import Capacities, available_nbytes
+from helios.runtime.inspection import (
+    LaunchRow,
+    MemoryReport,
+    ProgramRow,
+    launch_rows,
+    memory_report,
+    program_rows,
+)
+from helios.runtime.targets import deployed_rank, read_manifest
+
+
+_PIPE_WIDTH: Final = 200
+
+
+def inspect_core(
+    path: Path,
+    *,
+    target: str,
+    request_slots: int | None,
+    cache_nbytes: int | None,
+    program: str | None,
+    publisher_key: bytes | None,
+) -> None:
+    """Prints the core at `path`; with `program` only that program's launches. Raises CoreError
+    or ContractError as loading would."""
+    # Where nobody sets a width, as in a pipe, names must not be cut.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    body = read_envelope(path / ENVELOPE_FILE, publisher_key).body
+    core = open_core(path, accept=body.publisher.namespace, publisher_key=publisher_key)
+    manifest = read_manifest(core, deployed_rank(core, target))
+    if program is not None:
+        console.print(_launch_table(program, launch_rows(manifest, program)))
+        return
+    capacities = Capacities(request_slots, cache_nbytes)
+    report = memory_report(manifest, core.contract, capacities, available_nbytes())
+    for table in (
+        _core_table(core),
+        _contract_table(core.contract),
+        _resource_table(core),
+        _memory_table(target, report),
+        _program_table(program_rows(manifest, report.request_slots)),
+    ):
+        console.print(table)
+
+
+def _pairs(title: str, pairs: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in pairs:
+        table.add_row(name, value)
+    return table
+
+
+def _core_table(core: OpenedCore) -> Table:
+    acceptance = core.acceptance
+    return _pairs(
+        "Core",
+        [
+            ("folder", str(core.folder)),
+            ("digest", core.digest),
+            ("publisher", acceptance.namespace),
+            ("licence", acceptance.licence_terms or "none stated"),
+            ("signed by", acceptance.public_key.hex()),
+            ("targets", ", ".join(core.targets)),
+        ],
+    )
+
+
+def _contract_table(contract: PreparedContract) -> Table:
+    sampling = contract.defaults.sampling
+    recommended = [
+        f"{name}={getattr(sampling, name):g}"
+        for name in sampling.__slots__
+        if getattr(sampling, name) is not None
+    ]
+    model = contract.model
+    return _pairs(
+        "Contract",
+        [
+            ("model", ", ".join((contract.served_id, *contract.aliases))),
+            ("context", f"{contract.max_context_tokens} tokens"),
+            ("concurrency", f"{contract.max_active} requests"),
+            ("vocabulary", f"{model.vocabulary.sampled_tokens} tokens"),
+            ("end of sequence", ", ".join(map(str, model.frontend.eos_ids))),
+            ("recommended", ", ".join(recommended) or "nothing"),
+            ("contract version", str(model.version)),
+        ],
+    )
+
+
+def _resource_table(core: OpenedCore) -> Table:
+    table = Table("resource", "kind", "stored", "decoded", title="Resources", title_justify="left")
+    for frame in core.decoded.frames.values():
+        table.add_row(
+            frame.id,
+            frame.kind.name.lower(),
+            show_size(frame.stored_nbytes),
+            show_size(frame.decoded_nbytes),
+        )
+    for weight in core.decoded.weights.values():
+        table.add_row(weight.id, "weights", show_size(weight.nbytes), "used in place")
+    return table
+
+
+def _memory_table(target: str, report: MemoryReport) -> Table:
+    title = (
+        f"Memory on {target} with {report.request_slots} slots and {report.cache_pages} pages of"
+        f" {report.page_tokens} tokens ({show_size(report.page_nbytes)} each)"
+    )
+    table = Table("class", "buffers", "memory", title=title, title_justify="left")
+    for row in report.classes:
+        table.add_row(row.buffer_class, str(row.buffers), show_size(row.nbytes))
+    table.add_section()
+    table.add_row(
+        "all", str(sum(r.buffers for r in report.classes)), show_size(report.total_nbytes)
+    )
+    return table
+
+
+def _program_table(rows: tuple[ProgramRow, ...]) -> Table:
+    table = Table(
+        "program", "operation", "B", "D", "W", "P", "launches", "completion", "serves",
+        title="Programs", title_justify="left",
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.operation.lower(),
+            str(row.batch_capacity),
+            str(row.draft_tokens),
+            str(row.token_capacity),
+            str(row.packed_token_capacity),
+            str(row.launches),
+            row.completion or "-",
+            "yes" if row.selected else "no",
+        )
+    return table
+
+
+def _launch_table(program: str, rows: tuple[LaunchRow, ...]) -> Table:
+    table = Table("", "kernel", "operands", "attributes", title=program, title_justify="left")
+    for row in rows:
+        table.add_row(
+            str(row.index), row.kernel, "\n".join(row.operands), "\n".join(row.attributes)
+        )
+    return table

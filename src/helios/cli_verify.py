@@ -1,0 +1,109 @@
+"""`helios verify`: every byte of a core against its signature, then the whole oracle.
+
+What the server checks at start-up in part, done in full and with figures.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from helios.cli_values import show_size
+from helios.core import OpenedCore, ResourceKind, open_core
+from helios.errors import CoreError, HeliosError
+from helios.runtime.device import DeviceOptions
+from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.oracle import check_oracle
+from helios.schema import core_pb2
+
+TARGETS = ("cpu", "reference")
+
+
+def verify_core(
+    path: Path,
+    accept: str,
+    *,
+    target: str,
+    threads: int | None,
+    instruction_set: str | None,
+    publisher_key: bytes | None,
+) -> None:
+    """Prints what was verified and how fast. Raises the first failure."""
+    if target not in TARGETS:
+        raise HeliosError(
+            f"{target!r} can't be replayed here",
+            where="--target",
+            remedy=f"Use {' or '.join(TARGETS)}",
+        )
+    console = Console(highlight=False)
+    core = open_core(path, accept=accept, publisher_key=publisher_key)
+    console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
+    began = time.monotonic()
+    nbytes = _verify_bytes(core, console)
+    seconds = time.monotonic() - began
+    console.print(
+        f"content: {show_size(nbytes)} in {seconds:.2f} s ({show_size(int(nbytes / seconds))}/s)"
+    )
+    runtime = ModelRuntime.load(
+        core,
+        target=target,
+        options=DeviceOptions(threads, instruction_set),
+        capacities=Capacities(request_slots=1),
+        verify_weights=False,
+    )
+    try:
+        _replay(core, runtime, console)
+    finally:
+        runtime.close()
+
+
+def _verify_bytes(core: OpenedCore, console: Console) -> int:
+    """Reads every resource with all checks; returns their stored size in bytes."""
+    frames, weights = core.decoded.frames.values(), core.decoded.weights.values()
+    total = sum(frame.stored_nbytes for frame in frames) + sum(w.nbytes for w in weights)
+    columns = (TextColumn("verifying content"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        for frame in frames:
+            core.read_resource(frame.id, frame.kind)
+            progress.advance(task, frame.stored_nbytes)
+        for weight in weights:
+            core.map_weights(weight.id, verify=True).close()
+            progress.advance(task, weight.nbytes)
+    return total
+
+
+def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
+    oracle = _oracle(core)
+    if oracle is None:
+        console.print("oracle: the core has none")
+        return
+    prompt = sum(len(case.prompt_tokens) for case in oracle.cases)
+    output = sum(len(case.expected_tokens) for case in oracle.cases)
+    began = time.monotonic()
+    with console.status(f"replaying {len(oracle.cases)} oracle cases"):
+        check_oracle(runtime, oracle)
+    seconds = time.monotonic() - began
+    console.print(
+        f"oracle: {len(oracle.cases)} cases hold on {runtime.geometry.kernel_path}: {prompt} prompt"
+        f" and {output} output tokens in {seconds:.2f} s ({(prompt + output) / seconds:.0f}"
+        " tokens/s, one request at a time)"
+    )
+
+
+def _oracle(core: OpenedCore) -> core_pb2.Oracle | None:
+    resource = core.decoded.oracle_resource
+    if not resource:
+        return None
+    oracle = core_pb2.Oracle()
+    try:
+        oracle.ParseFromString(core.read_resource(resource, ResourceKind.ORACLE))
+    except DecodeError as error:
+        raise CoreError(
+            f"is no oracle ({error})", where=resource, remedy="Prepare the core again"
+        ) from error
+    return oracle
