@@ -17,7 +17,6 @@ from helios.runtime.capacities import (
     page_nbytes,
     plan_memory,
 )
-from helios.runtime.device import FRAMES, PlannedBuffer
 from helios.runtime.manifest import Launch, LeadingCount, Manifest, Operand
 from helios.runtime.manifest_checks import check_manifest
 from helios.runtime.selection import choose_programs
@@ -103,17 +102,6 @@ def memory_report(
             for kind, nbytes in sorted(plan.nbytes_by_class().items())
         ),
     )
-
-
-def largest_buffers(manifest: Manifest, count: int) -> tuple[PlannedBuffer, ...]:
-    """The buffers with the most bytes at one request slot and one page, largest first."""
-    plan = plan_memory(manifest, dict.fromkeys(LeadingCount, 1))
-    ordered = sorted(plan.buffers, key=lambda planned: (-_total(planned), planned.buffer.name))
-    return tuple(ordered[:count])
-
-
-def _total(planned: PlannedBuffer) -> int:
-    return planned.nbytes * (FRAMES if planned.buffer.buffer_class.framed else 1)
 
 
 def program_rows(manifest: Manifest, request_slots: int) -> tuple[ProgramRow, ...]:

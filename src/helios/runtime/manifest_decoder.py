@@ -62,6 +62,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
     """The validated manifest. Raises ContractError whose `where` is the field's path from the
     ExecutionManifest, like `programs[3].launches[7].operands[1].buffer`."""
     refuse_unknown_fields(message)
+    target = name(message.target, "target")
     arena = integer(message.workspace_nbytes, "workspace_nbytes", high=BUFFER_LIMIT_NBYTES)
     buffers = each(message.buffers, "buffers", lambda m, at: _buffer(m, at, arena))
     unique((buffer.name for buffer in buffers), "buffers", ".name")
@@ -77,7 +78,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
         buffers,
         destinations={destination.name for destination in destinations},
         completions={record.name: record for record in completions},
-        cuda=not message.target.startswith("cpu"),
+        cuda=target != "cpu",
     )
     serving = each(message.programs, "programs", programs.decode)
     tuning = each(message.tuning, "tuning", programs.decode)
@@ -85,7 +86,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
     unique((program.name for program in (*serving, *tuning)), "programs and tuning", ".name")
     return Manifest(
         abi=message.abi,
-        target=name(message.target, "target"),
+        target=target,
         buffers=buffers,
         programs=serving,
         tuning=tuning,

@@ -1,0 +1,78 @@
+"""Reading completion records, and refusing rows that can't be true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helios.errors import ExecutionError
+from helios.runtime.capacities import plan_memory
+from helios.runtime.completions import CompletionReader
+from helios.runtime.devices.null import NullDevice
+from helios.runtime.manifest import LeadingCount
+from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
+from tests.runtime.sample_manifest import sample_manifest, sample_weights
+
+COLUMNS = {"slot": 0, "generation": 1, "emitted": 2, "consumed": 3, "finish": 4, "error": 9}
+
+
+class Record:
+    """The completion record of decode.b4 on a device that runs nothing."""
+
+    def __init__(self) -> None:
+        manifest = decode_manifest(sample_manifest())
+        plan = plan_memory(manifest, {LeadingCount.REQUEST_SLOTS: 4, LeadingCount.CACHE_PAGES: 1})
+        device = NullDevice()
+        device.allocate(plan, {n: memoryview(b) for n, b in sample_weights().items()})
+        program = next(p for p in manifest.programs if p.name == "decode.b4")
+        self.reader = CompletionReader(program, manifest, plan, device.view, 50)
+        self._device = device
+        self._index = manifest.buffer_index
+
+    def array(self, name: str, frame: int, dtype: type = np.int32) -> np.ndarray:
+        raw = self._device.view(self._index[f"completion.{name}"], frame)
+        return raw.view(dtype).reshape(4, -1)
+
+    def write(
+        self, frame: int, lane: int, token: int = 7, logprob: float = -0.5, **row: int
+    ) -> None:
+        lanes = self.array("lanes", frame)[lane]
+        lanes[[5, 6]] = -1
+        for name, value in {"slot": 2, "generation": 1, "emitted": 1, **row}.items():
+            lanes[COLUMNS[name]] = value
+        self.array("tokens", frame)[lane] = token
+        self.array("logprobs", frame, np.float32)[lane] = logprob
+
+
+def test_lanes_arrive_in_order_from_their_frame() -> None:
+    record = Record()
+    record.write(1, 0, slot=3, generation=9, consumed=12, finish=1)
+    record.write(1, 1, slot=0, emitted=0, error=2, token=-1)
+    assert record.reader.read(1, 2) == (
+        LaneCompletion(3, 9, 12, (7,), (-0.5,), DeviceFinish.EOS, LaneError.NONE, -1, -1),
+        LaneCompletion(0, 1, 0, (), (), DeviceFinish.RUNNING, LaneError.ALREADY_FINISHED, -1, -1),
+    )
+    assert record.reader.read(1, 0) == ()
+    assert record.reader.read(0, 1)[0].generation == 0
+
+
+IMPOSSIBLE = [
+    ({"finish": 3}, "finish 3"),
+    ({"finish": -1}, "finish -1"),
+    ({"error": 3}, "error 3"),
+    ({"emitted": 2}, "2 tokens"),
+    ({"emitted": -1}, "-1 tokens"),
+    ({"token": 50}, "token 50"),
+    ({"token": -1}, "token -1"),
+]
+
+
+@pytest.mark.parametrize(("row", "match"), IMPOSSIBLE)
+def test_an_impossible_row_is_refused_with_its_lane(row: dict[str, int], match: str) -> None:
+    record = Record()
+    record.write(0, 0)
+    record.write(0, 1, **row)
+    with pytest.raises(ExecutionError, match=rf"decode\.b4, lane 1: .*{match}"):
+        record.reader.read(0, 2)
+    assert len(record.reader.read(0, 1)) == 1
