@@ -172,10 +172,8 @@ class ModelClient:
                         failure = _error_of(message)
                     else:
                         self._hand_on(message)
-        except OSError as error:
-            failure = failure or ExecutionError(
-                f"the connection broke ({error})", where="model worker", remedy=_RESTART
-            )
+        except ConnectionError:
+            pass  # the worker was killed; its status says more
         except HeliosError as error:
             failure = failure or error
             self._kill()

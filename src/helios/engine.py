@@ -1,0 +1,311 @@
+"""The in-process API: open a core and generate, with no server and no second process.
+
+`Engine` runs the same worker as the server does, on a thread, and prepares prompts with the same
+frontend. Any number of threads may generate at once; their requests share rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from helios.errors import AdmissionError, ExecutionError, HeliosError
+from helios.frontend.bootstrap import Bootstrap, Frontend
+from helios.frontend.prepare import GenerationOptions, PreparedRequest
+from helios.scheduler import SchedulerOptions
+from helios.worker.channel import InProcessChannel
+from helios.worker.messages import (
+    Cancel,
+    FailedEvent,
+    Finish,
+    FromWorker,
+    ReadStatistics,
+    RejectedEvent,
+    Sampling,
+    Shutdown,
+    Statistics,
+    Submit,
+    TokensEvent,
+    WorkerFailed,
+    WorkerReady,
+)
+from helios.worker.model_worker import ModelWorker
+from helios.worker.options import WorkerOptions
+from helios.worker.startup import LoadedModel, load_model
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, Any]]
+_Event = TokensEvent | RejectedEvent | FailedEvent | HeliosError
+
+_DEFAULTS: Final = GenerationOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a step of a request added: visible text, which may lag behind the tokens by part of a
+    character, tokens and their logprobs in nats. The last delta has a finish."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A request's whole output, as text and as tokens (EOS included) with logprobs in nats."""
+
+    prompt_tokens: tuple[int, ...]
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A submitted request and the queue that its events go to."""
+
+    request_id: int
+    prepared: PreparedRequest
+    events: SimpleQueue[_Event]
+
+
+class Engine:
+    """Use `open`, as a context manager or with `close`. Thread-safe."""
+
+    def __init__(self, model: LoadedModel, frontend: Frontend, scheduler: SchedulerOptions) -> None:
+        self.frontend = frontend
+        self._model = model
+        self._ids = itertools.count(1)
+        # Requests whose last event is still to come.
+        self._pending: dict[int, _Pending] = {}
+        self._statistics: SimpleQueue[Statistics | HeliosError] = SimpleQueue()
+        self._asking = threading.Lock()
+        self._failure: HeliosError | None = None
+        self._registering = threading.Lock()
+        self._queue_capacity = scheduler.queue_capacity
+        self._channel = InProcessChannel(self._deliver)
+        self._worker = ModelWorker(model.runtime, self._channel, scheduler)
+        self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        core: str | Path,
+        *,
+        accept: str,
+        publisher_key: bytes | None = None,
+        target: Literal["cpu", "reference"] = "cpu",
+        threads: int | None = None,
+        instruction_set: str | None = None,
+        request_slots: int | None = None,
+        cache_nbytes: int | None = None,
+        verify_weights: bool = True,
+        oracle: bool = True,
+        scheduler: SchedulerOptions | None = None,
+    ) -> Engine:
+        """Opens a core's folder and loads its model; `accept` must be the publisher's namespace,
+        the other options are those of `WorkerOptions`. Raises CoreError, ContractError or
+        ExecutionError."""
+        options = WorkerOptions(
+            core=str(core),
+            accept=accept,
+            publisher_key=publisher_key,
+            target=target,
+            threads=threads,
+            instruction_set=instruction_set,
+            request_slots=request_slots,
+            cache_nbytes=cache_nbytes,
+            verify_weights=verify_weights,
+            oracle=oracle,
+            scheduler=scheduler or SchedulerOptions(),
+        )
+        model = load_model(options)
+        try:
+            frontend = Bootstrap.load(model.core)
+        except BaseException:
+            model.runtime.close()
+            raise
+        return cls(model, frontend, options.scheduler)
+
+    @property
+    def info(self) -> WorkerReady:
+        """Kernel path, capacities and start-up times."""
+        return self._model.ready_message()
+
+    # ------------------------------------------------------------ generation
+
+    def generate(
+        self, prompts: Sequence[Prompt], options: GenerationOptions = _DEFAULTS
+    ) -> list[Generation]:
+        """Continues every prompt (text or token ids), all of them at once. Raises RequestError
+        for a bad prompt before any runs, AdmissionError or ExecutionError as a request meets
+        them; the others are then cancelled."""
+        prepare = self.frontend.preparer.prepare_completion
+        return self._complete([prepare(prompt, options) for prompt in prompts])
+
+    def chat(self, messages: Messages, options: GenerationOptions = _DEFAULTS) -> Generation:
+        """The assistant's next message. Raises as `generate`."""
+        return self._complete([self.frontend.preparer.prepare_chat(messages, options)])[0]
+
+    def stream(self, prompt: Prompt, options: GenerationOptions = _DEFAULTS) -> Iterator[Delta]:
+        """As `generate` for one prompt, step by step. Dropping the iterator cancels."""
+        return self._stream(self.frontend.preparer.prepare_completion(prompt, options))
+
+    def stream_chat(
+        self, messages: Messages, options: GenerationOptions = _DEFAULTS
+    ) -> Iterator[Delta]:
+        """As `chat`, step by step. Dropping the iterator cancels."""
+        return self._stream(self.frontend.preparer.prepare_chat(messages, options))
+
+    def _complete(self, prepared: Sequence[PreparedRequest]) -> list[Generation]:
+        """Runs all requests, as many at once as the queue takes."""
+        at_once = self._queue_capacity
+        pending = self._submit(prepared[:at_once])
+        generations: list[Generation] = []
+        try:
+            for index in range(len(prepared)):
+                generations.append(_generation(prepared[index], self._deltas(pending[index])))
+                pending += self._submit(prepared[index + at_once : index + at_once + 1])
+        finally:
+            for one in pending:
+                self._abandon(one)
+        return generations
+
+    def _stream(self, prepared: PreparedRequest) -> Generator[Delta, None, None]:
+        (pending,) = self._submit([prepared])
+        try:
+            yield from self._deltas(pending)
+        finally:
+            self._abandon(pending)
+
+    def _deltas(self, pending: _Pending) -> Iterator[Delta]:
+        """A request's deltas up to its last. Raises what it ends with otherwise."""
+        pipeline = self.frontend.output(pending.prepared)
+        where = f"request {pending.request_id}"
+        finish = None
+        while finish is None:
+            event = pending.events.get()
+            match event:
+                case TokensEvent():
+                    finish = Finish(event.finish) if event.finish else None
+                    delta = pipeline.push(event.tokens, event.logprobs, last=finish is not None)
+                    yield Delta(delta.text, tuple(event.tokens), tuple(event.logprobs), finish)
+                case RejectedEvent():
+                    raise AdmissionError(event.message)
+                case FailedEvent():
+                    raise ExecutionError(event.message, where=where)
+                case _:
+                    raise event
+
+    def _submit(self, prepared: Sequence[PreparedRequest]) -> list[_Pending]:
+        pending = [_Pending(next(self._ids), one, SimpleQueue()) for one in prepared]
+        with self._registering:
+            if self._failure is not None:
+                raise self._failure
+            self._pending.update((one.request_id, one) for one in pending)
+        self._channel.post([_submit_message(one) for one in pending])
+        return pending
+
+    def _abandon(self, pending: _Pending) -> None:
+        """Cancels a request unless it has ended."""
+        if self._pending.pop(pending.request_id, None) is not None:
+            self._channel.post([Cancel(pending.request_id)])
+
+    # ------------------------------------------------------------ the worker
+
+    def statistics(self) -> Statistics:
+        """Counters since start, gauges now. Raises the engine's failure."""
+        with self._asking:
+            with self._registering:
+                if self._failure is not None:
+                    raise self._failure
+                self._channel.post([ReadStatistics()])
+            answer = self._statistics.get()
+        if isinstance(answer, HeliosError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Cancels what runs, waits for the device and lets go of the model. Idempotent."""
+        self._channel.post([Shutdown()])
+        self._thread.join()
+        self._model.runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        """The worker's thread. What ends it reaches whoever still waits."""
+        failure: HeliosError = ExecutionError("the engine is closed", remedy="Open it again")
+        try:
+            self._worker.run()
+        except HeliosError as error:
+            failure = error
+        except Exception as error:
+            failure = ExecutionError(f"the worker failed: {error!r}", where="helios-worker")
+            raise
+        finally:
+            with self._registering:
+                self._failure = failure
+            for pending in list(self._pending.values()):
+                pending.events.put(failure)
+            self._statistics.put(failure)
+
+    def _deliver(self, messages: Sequence[FromWorker]) -> None:
+        """Hands events to their requests; called on the worker's thread."""
+        for message in messages:
+            match message:
+                case Statistics():
+                    self._statistics.put(message)
+                case TokensEvent() | RejectedEvent() | FailedEvent():
+                    going_on = isinstance(message, TokensEvent) and not message.finish
+                    find = self._pending.get if going_on else self._pending.pop
+                    pending = find(message.request_id, None)
+                    if pending is not None:  # else its reader has gone
+                        pending.events.put(message)
+                case WorkerReady() | WorkerFailed():
+                    pass  # `open` returns when ready; `_run` sees the failure itself
+
+
+def _submit_message(pending: _Pending) -> Submit:
+    prepared = pending.prepared
+    sampling = prepared.sampling
+    return Submit(
+        pending.request_id,
+        prepared.prompt_tokens,
+        prepared.output_limit,
+        Sampling(
+            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
+        ),
+        list(prepared.eos_ids),
+    )
+
+
+def _generation(prepared: PreparedRequest, deltas: Iterator[Delta]) -> Generation:
+    every = list(deltas)
+    finish = every[-1].finish
+    assert finish is not None, "a request's last delta has a finish"
+    return Generation(
+        prompt_tokens=tuple(prepared.prompt_tokens),
+        text="".join(delta.text for delta in every),
+        tokens=tuple(token for delta in every for token in delta.tokens),
+        logprobs=tuple(logprob for delta in every for logprob in delta.logprobs),
+        finish=finish,
+    )

@@ -1,0 +1,43 @@
+"""One tiny prepared core a test process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ignition.preparation.prepare import Options, prepare
+from tests.checkpoints import write_huggingface
+
+PREPARATION = Options(
+    namespace="tests",
+    served_id="tiny",
+    max_active=6,
+    prefill=(8, 32),
+    decode=(1, 2, 4, 6),
+    max_context=256,
+)
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    @contextmanager
+    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        yield lambda done: None
+
+    def note(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def tiny_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a core with random weights."""
+    folder = tmp_path_factory.mktemp("engine")
+    checkpoint = write_huggingface(folder / "checkpoint", "llama")
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    prepare(checkpoint, folder / "core", PREPARATION, key, Silent())
+    return folder / "core"
