@@ -11,9 +11,9 @@ from helios.contract.enums import Operation
 from helios.errors import ContractError
 from helios.runtime.capacities import (
     available_nbytes,
+    check_fits,
     choose_cache_pages,
     choose_request_slots,
-    owned_nbytes,
     page_nbytes,
     plan_memory,
 )
@@ -131,7 +131,10 @@ def test_a_plan_resolves_every_size(manifest: Manifest) -> None:
     assert classes[BufferClass.STATE] == 3 * (128 + 24)
     assert classes[BufferClass.COMPLETION] == 2 * 4 * (48 + 4 + 4)
     assert classes[BufferClass.WORKSPACE] == manifest.workspace_nbytes
-    assert owned_nbytes(plan) == sum(classes.values()) - WEIGHT_NBYTES
+    owned = sum(classes.values()) - WEIGHT_NBYTES
+    check_fits(plan, owned)
+    with pytest.raises(ContractError, match=rf"memory: .*{owned} bytes beside its weights"):
+        check_fits(plan, owned - 1)
 
 
 def test_a_count_that_was_not_chosen_is_refused(manifest: Manifest) -> None:

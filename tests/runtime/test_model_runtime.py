@@ -220,6 +220,17 @@ def test_memory_that_can_t_be_had_is_an_execution_error(monkeypatch: pytest.Monk
         load()
 
 
+def test_memory_that_the_machine_lacks_is_refused_before_it_is_mapped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("helios.runtime.model_runtime.available_nbytes", lambda: 1 << 20)
+    device = NullDevice()
+    with pytest.raises(ContractError, match=r"memory: .*1048576 are available"):
+        load(device=device, cache_nbytes=1 << 30)
+    with pytest.raises(IndexError):
+        device.view(0, 0)
+
+
 def test_closing_twice_is_fine(runtime: ModelRuntime) -> None:
     runtime.submit(Round(0, (admitted(0),)))
     runtime.close()

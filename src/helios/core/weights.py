@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from helios.core.body import WeightResource
@@ -28,11 +29,9 @@ class WeightMap:
 
     def close(self) -> None:
         """Gives up this view."""
-        self.content.release()
-        try:
+        with suppress(BufferError):  # arrays still look at it; the last of them unmaps
+            self.content.release()
             self._mapping.close()
-        except BufferError:  # arrays still look at it; the last of them unmaps
-            return
 
 
 def map_file(path: Path, resource: WeightResource, *, verify: bool) -> WeightMap:

@@ -94,11 +94,18 @@ def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> Memor
     return MemoryPlan(tuple(planned), dict(counts), manifest.workspace_nbytes)
 
 
-def owned_nbytes(plan: MemoryPlan) -> int:
-    """Bytes that a device allocates for a plan: everything but the weights, used in place."""
-    return sum(
+def check_fits(plan: MemoryPlan, available_nbytes: int) -> None:
+    """Refuses a plan whose allocations (everything but the weights, which are used in place) the
+    machine doesn't have: mapping them could succeed and fail only when they are touched."""
+    owned = sum(
         nbytes for kind, nbytes in plan.nbytes_by_class().items() if kind is not BufferClass.WEIGHT
     )
+    if owned > available_nbytes:
+        refuse(
+            "memory",
+            f"the model takes {owned} bytes beside its weights, {available_nbytes} are available",
+            "Ask for fewer request slots or a smaller cache",
+        )
 
 
 def available_nbytes() -> int:

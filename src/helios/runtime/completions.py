@@ -6,7 +6,7 @@ the round that was submitted is the scheduler's to decide. `ModelRuntime` is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
@@ -51,36 +51,34 @@ class CompletionReader:
         """The first `count` lanes. Raises ExecutionError, naming the lane, where a row can't be
         true; nothing of the round is then returned."""
         lanes, tokens, logprobs = self._frames[frame]
-        rows = zip(
+        width, vocabulary = self._width, self._vocabulary_tokens
+        finishes, errors = _FINISHES, _ERRORS
+        completions: list[LaneCompletion] = []
+        for row, emitted, scores in zip(
             lanes[:count].tolist(), tokens[:count].tolist(), logprobs[:count].tolist(), strict=True
-        )
-        return tuple(
-            self._lane(lane, row, emitted, scores)
-            for lane, (row, emitted, scores) in enumerate(rows)
-        )
-
-    def _lane(
-        self, lane: int, row: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]
-    ) -> LaneCompletion:
-        slot, generation, count, consumed, finish, cursor, reserved, _, _, error, _, _ = row
-        known_finish, known_error = _FINISHES.get(finish), _ERRORS.get(error)
-        if known_finish is None or known_error is None or not 0 <= count <= self._width:
-            self._refuse(lane, f"finish {finish}, error {error}, {count} tokens")
-        emitted = tuple(tokens[:count])
-        for token in emitted:
-            if not 0 <= token < self._vocabulary_tokens:
-                self._refuse(lane, f"token {token} is outside the vocabulary")
-        return LaneCompletion(
-            slot=slot,
-            generation=generation,
-            consumed=consumed,
-            tokens=emitted,
-            logprobs=tuple(logprobs[:count]),
-            finish=known_finish,
-            error=known_error,
-            draft_cursor=cursor,
-            model_reserved=reserved,
-        )
+        ):
+            slot, generation, kept, consumed, finish, cursor, reserved, _, _, error, _, _ = row
+            if finish not in finishes or error not in errors or not 0 <= kept <= width:
+                self._refuse(len(completions), f"finish {finish}, error {error}, {kept} tokens")
+            if kept != width:
+                del emitted[kept:], scores[kept:]
+            for token in emitted:
+                if not 0 <= token < vocabulary:
+                    self._refuse(len(completions), f"token {token} is outside the vocabulary")
+            completions.append(
+                LaneCompletion(
+                    slot,
+                    generation,
+                    consumed,
+                    tuple(emitted),
+                    tuple(scores),
+                    finishes[finish],
+                    errors[error],
+                    cursor,
+                    reserved,
+                )
+            )
+        return tuple(completions)
 
     def _refuse(self, lane: int, what: str) -> NoReturn:
         raise ExecutionError(

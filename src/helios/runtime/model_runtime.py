@@ -20,6 +20,7 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import (
     Capacities,
     available_nbytes,
+    check_fits,
     choose_cache_pages,
     choose_request_slots,
     plan_memory,
@@ -60,12 +61,12 @@ class ModelRuntime:
         check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
         slots = choose_request_slots(contract, capacities.request_slots)
         programs = choose_programs(manifest, slots)
-        pages = choose_cache_pages(
-            contract, manifest, slots, capacities.cache_nbytes, available_nbytes()
-        )
+        available = available_nbytes()
+        pages = choose_cache_pages(contract, manifest, slots, capacities.cache_nbytes, available)
         plan = plan_memory(
             manifest, {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
         )
+        check_fits(plan, available)
         self.contract = contract
         self._manifest = manifest
         self._device = device

@@ -29,7 +29,7 @@ class LaneError(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How a request samples. `seed` is 64 bits; `temperature` 0 means greedy; `top_k` 0 means off."""
+    """How a request samples: `seed` of 64 bits, `temperature` 0 is greedy, `top_k` 0 is off."""
 
     temperature: float = 1.0
     top_k: int = 0
