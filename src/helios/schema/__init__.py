@@ -1,0 +1,1 @@
+"""Generated modules of schema/*.proto; schema/generate.sh writes them."""
