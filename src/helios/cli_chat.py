@@ -140,10 +140,9 @@ class ServerSpeaker:
 
     def _open(self, path: str, body: dict[str, Any] | None) -> http.client.HTTPResponse:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self._url + path, data, headers={"content-type": "application/json"}
-        )
+        headers = {"content-type": "application/json"}
         try:
+            request = urllib.request.Request(self._url + path, data, headers)
             response: http.client.HTTPResponse = urllib.request.urlopen(request)
         except urllib.error.HTTPError as error:
             raise ExecutionError(_server_words(error), where=self._url) from error

@@ -29,7 +29,6 @@ from helios.runtime.inspection import (
 )
 from helios.runtime.targets import deployed_rank, read_manifest
 
-
 _PIPE_WIDTH: Final = 200
 
 

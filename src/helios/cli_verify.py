@@ -39,7 +39,7 @@ def verify_core(
             where="--target",
             remedy=f"Use {' or '.join(TARGETS)}",
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     core = open_core(path, accept=accept, publisher_key=publisher_key)
     console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
     began = time.monotonic()
@@ -79,8 +79,8 @@ def _verify_bytes(core: OpenedCore, console: Console) -> int:
 
 def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
     oracle = _oracle(core)
-    if oracle is None:
-        console.print("oracle: the core has none")
+    if oracle is None or not oracle.cases:
+        console.print("oracle: the core has no cases, so what it computes can't be checked")
         return
     prompt = sum(len(case.prompt_tokens) for case in oracle.cases)
     output = sum(len(case.expected_tokens) for case in oracle.cases)
