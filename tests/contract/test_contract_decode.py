@@ -256,7 +256,7 @@ def _images(message: pb.ServingContract) -> None:
     message.model.frontend.image_layout = pb.IMAGE_LAYOUT_THREE_ROW_POSITIONS
 
 
-@pytest.mark.clause("CONTRACT-5", "BIND-12")
+@pytest.mark.clause("CONTRACT-5")
 @pytest.mark.parametrize(("path", "change"), STRUCTURES, ids=[p for p, _ in STRUCTURES])
 def test_a_wrong_structure_is_refused_by_its_path(path: str, change: Change) -> None:
     message = sample_contract()

@@ -90,7 +90,6 @@ PAGES = [
 ]
 
 
-@pytest.mark.clause("BOOT-7")
 @pytest.mark.parametrize(("asked", "available", "slots", "pages"), PAGES)
 def test_cache_pages(
     contract: PreparedContract,

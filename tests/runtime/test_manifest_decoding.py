@@ -320,7 +320,7 @@ def _extra_program(message: pb.ExecutionManifest) -> None:
     message.programs[-1].name = "extra"
 
 
-@pytest.mark.clause("BIND-1", "BIND-2", "BIND-11")
+@pytest.mark.clause("BIND-1", "BIND-11")
 @pytest.mark.parametrize(
     ("where", "change"), DISAGREEMENTS, ids=[f"{i}-{w}" for i, (w, _) in enumerate(DISAGREEMENTS)]
 )

@@ -259,7 +259,6 @@ def core_with_programs(folder: Path, weights: bytes | None = None) -> Path:
     return folder
 
 
-@pytest.mark.clause("BOOT-1")
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_core_loads_and_runs(tmp_path: Path, target: str, verify: bool) -> None:

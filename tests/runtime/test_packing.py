@@ -248,7 +248,7 @@ def naive_pack(binding: ValueBinding, lanes: list[LaneWork], rows: np.ndarray) -
     return expected
 
 
-@pytest.mark.clause("BIND-2", "BIND-3", "BIND-5", "BIND-7", "BIND-8", "BIND-9")
+@pytest.mark.clause("BIND-8", "BIND-9")
 @settings(max_examples=250, deadline=None)
 @given(data=st.data())
 def test_rounds_pack_as_the_naive_packer_does(data: st.DataObject) -> None:
@@ -277,7 +277,6 @@ UNSUPPORTED = sorted(
 )
 
 
-@pytest.mark.clause("BIND-10")
 @pytest.mark.parametrize("source", UNSUPPORTED, ids=lambda source: source.name)
 def test_sources_that_can_t_be_supplied_are_refused_at_start_up(source: ValueSource) -> None:
     with pytest.raises(ContractError, match=rf"bindings\[0\]\.source: .*{source.name}"):
@@ -310,7 +309,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.clause("BIND-10")
 @pytest.mark.parametrize(
     ("binding", "how", "field"),
     REFUSED,
@@ -389,7 +387,6 @@ def on_pages(slot: int, pages: list[int], generation: int = 1) -> LaneWork:
     return lane(slot, generation, tokens=(), start=start, pages=tuple(pages))
 
 
-@pytest.mark.clause("BIND-4", "BIND-10")
 def test_only_new_page_entries_are_uploaded() -> None:
     pages = PageBench()
     assert pages.pack([on_pages(2, [7, 8])]) == 2
@@ -399,7 +396,6 @@ def test_only_new_page_entries_are_uploaded() -> None:
     assert pages.table[0].tolist() == [1, -1, -1, -1, -1]
 
 
-@pytest.mark.clause("BIND-10")
 def test_a_new_generation_uploads_everything_again() -> None:
     pages = PageBench()
     assert pages.pack([on_pages(2, [7, 8])]) == 2
@@ -408,7 +404,6 @@ def test_a_new_generation_uploads_everything_again() -> None:
     assert pages.pack([on_pages(2, [3, 4], generation=2)]) == 0
 
 
-@pytest.mark.clause("BIND-10")
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_the_table_always_covers_the_lanes_of_a_round(data: st.DataObject) -> None:
