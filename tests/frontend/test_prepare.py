@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from helios.contract import PreparedContract
 from helios.errors import ContractError, RequestError
 from helios.frontend.bootstrap import assemble
 from helios.frontend.output import OutputPipeline
@@ -54,8 +55,8 @@ def test_token_ids_are_taken_as_they_are() -> None:
     assert PREPARER.prepare_completion([5, 0, 7], NONE).prompt_tokens == [5, 0, 7]
 
 
-def _with_bos(bos: str | None) -> object:
-    contract = prepared_contract()
+def _with_bos(bos: str | None) -> PreparedContract:
+    contract = prepared_contract({})
     frontend = contract.model.frontend
     tokens = dataclasses.replace(frontend.template_tokens, bos_token=bos, add_bos_token=True)
     model = dataclasses.replace(
@@ -65,7 +66,7 @@ def _with_bos(bos: str | None) -> object:
 
 
 def test_a_bos_token_is_put_before_plain_text_once() -> None:
-    frontend = assemble(_with_bos("<|im_start|>"), byte_level(), None)  # type: ignore[arg-type]
+    frontend = assemble(_with_bos("<|im_start|>"), byte_level(), None)
     bos = frontend.tokenizer.token_id("<|im_start|>")
     plain = frontend.preparer.prepare_completion("hello", NONE).prompt_tokens
     spelled = frontend.preparer.prepare_completion("<|im_start|>hello", NONE).prompt_tokens
@@ -76,7 +77,7 @@ def test_a_bos_token_is_put_before_plain_text_once() -> None:
 @pytest.mark.parametrize("bos", [None, "<absent>"])
 def test_a_bos_token_that_does_not_exist_is_refused_at_load(bos: str | None) -> None:
     with pytest.raises(ContractError, match="bos_token"):
-        assemble(_with_bos(bos), byte_level(), None)  # type: ignore[arg-type]
+        assemble(_with_bos(bos), byte_level(), None)
 
 
 def test_chat_without_a_template_is_refused() -> None:
@@ -108,8 +109,8 @@ def test_a_long_conversation_names_the_messages() -> None:
 
 def test_the_output_limit() -> None:
     def limit(asked: int | None, default: int | None = None) -> int:
-        sampling = {} if default is None else {"max_output_tokens": default}
-        preparer = byte_level_frontend(**sampling).preparer
+        sampling: dict[str, float] = {} if default is None else {"max_output_tokens": default}
+        preparer = byte_level_frontend(sampling=sampling).preparer
         return preparer.prepare_completion([5] * 6, GenerationOptions(asked)).output_limit
 
     assert limit(None) == 250
@@ -124,7 +125,7 @@ def test_the_output_limit() -> None:
 
 def test_sampling_comes_from_the_request_then_the_contract_then_the_api() -> None:
     def prepare(options: GenerationOptions, **defaults: float) -> tuple[float, int, float, float]:
-        preparer = byte_level_frontend(**defaults).preparer
+        preparer = byte_level_frontend(sampling=defaults).preparer
         sampling = preparer.prepare_completion([5], options).sampling
         return sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
 

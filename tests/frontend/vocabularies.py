@@ -76,7 +76,7 @@ def piece_level() -> bytes:
     return _add_markers(tokenizer)
 
 
-def prepared_contract(**sampling: float) -> PreparedContract:
+def prepared_contract(sampling: dict[str, float]) -> PreparedContract:
     """A contract for the byte-level vocabulary; `sampling` sets defaults."""
     message = sample_contract()
     tokens = Tokenizer.from_buffer(byte_level()).get_vocab_size()
@@ -94,5 +94,7 @@ def prepared_contract(**sampling: float) -> PreparedContract:
     return contract.decode(message)
 
 
-def byte_level_frontend(template: str | None = CHAT_TEMPLATE, **sampling: float) -> Frontend:
-    return assemble(prepared_contract(**sampling), byte_level(), template)
+def byte_level_frontend(
+    template: str | None = CHAT_TEMPLATE, sampling: dict[str, float] | None = None
+) -> Frontend:
+    return assemble(prepared_contract(sampling or {}), byte_level(), template)

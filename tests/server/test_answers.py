@@ -13,9 +13,9 @@ from tests.server.scripted import FRONTEND, RunningServer, running_server, says
 
 ANSWER = "héllo wörld 🦜"
 TOKENS = len(FRONTEND.tokenizer.encode(ANSWER)) + 1  # and the EOS token
-CHAT = {"model": "sample", "messages": [{"role": "user", "content": "hello"}]}
-COMPLETION = {"model": "sample", "prompt": "hello"}
-PATHS = {"/v1/chat/completions": CHAT, "/v1/completions": COMPLETION}
+CHAT: dict[str, Any] = {"model": "sample", "messages": [{"role": "user", "content": "hello"}]}
+COMPLETION: dict[str, Any] = {"model": "sample", "prompt": "hello"}
+PATHS: dict[str, dict[str, Any]] = {"/v1/chat/completions": CHAT, "/v1/completions": COMPLETION}
 
 both = pytest.mark.parametrize("path", list(PATHS))
 

@@ -132,9 +132,11 @@ def test_help_and_serving_import_no_more_than_they_need() -> None:
 
     cli = imported("import helios.cli")
     assert not cli & {"numpy", "starlette", "uvicorn", "tokenizers", "google.protobuf", "asyncio"}
-    server = imported("import helios.server.server")
-    assert "uvicorn" in server
-    assert not server & {"numpy", "helios._native", "rich", "prometheus_client", "httpx"}
+    before_the_worker = imported("import helios.server.server")
+    assert not before_the_worker & {"uvicorn", "starlette", "jinja2", "numpy"}
+    serving = imported("import helios.server.serving")
+    assert {"uvicorn", "starlette", "jinja2"} <= serving
+    assert not serving & {"numpy", "helios._native", "rich", "prometheus_client", "httpx"}
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_completions(real_server: ServerProcess) -> None:
     logprobs = whole.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.token_logprobs is not None
-    assert len(logprobs.token_logprobs) == whole.usage.completion_tokens  # type: ignore[union-attr]
+    assert len(logprobs.token_logprobs) == whole.usage.completion_tokens
     assert all(value <= 0 for value in logprobs.token_logprobs if value is not None)
 
 
