@@ -190,6 +190,19 @@ def test_closing_cancels_pending_requests() -> None:
     run(scenario())
 
 
+def test_a_worker_ends_when_its_client_vanishes() -> None:
+    async def scenario() -> None:
+        async with started("serves") as client:
+            await client.ready()
+            reading = asyncio.create_task(gather(client, 1, limit=36))
+            await asyncio.sleep(0)
+            client._writer.close()
+            assert await client._process.wait() == 0
+            await asyncio.gather(reading, return_exceptions=True)
+
+    run(scenario())
+
+
 def test_the_real_process_refuses_a_missing_core() -> None:
     async def scenario() -> None:
         client = await ModelClient.start(OPTIONS)
