@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from helios import _native
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import DeviceFinish, SamplingParameters
 from ignition.preparation.quantisation import WeightStorage
@@ -20,22 +21,34 @@ REQUESTS = 32
 WHOLE_PROMPT = 512
 
 
+# Each kernel path has its own kernels to prove; the last two take the machine's widest.
+MODELS = [
+    ("llama", WeightStorage.BF16, "avx512"),
+    ("llama", WeightStorage.BF16, "avx2"),
+    ("llama", WeightStorage.BF16, "portable"),
+    ("mistral", WeightStorage.INT8, "avx512"),
+    ("mistral", WeightStorage.INT8, "avx2"),
+    ("mistral", WeightStorage.INT8, "portable"),
+    ("qwen3", WeightStorage.BF16, None),
+    ("smollm", WeightStorage.INT4, None),
+]
+
+
 @pytest.fixture(
     scope="module",
-    params=[
-        ("llama", WeightStorage.BF16),
-        ("qwen3", WeightStorage.BF16),
-        ("mistral", WeightStorage.INT8),
-        ("smollm", WeightStorage.INT4),
-    ],
-    ids=lambda param: f"{param[0]}-{param[1].value}",
+    params=MODELS,
+    ids=lambda param: f"{param[0]}-{param[1].value}-{param[2] or 'widest'}",
 )
 def runtime(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ModelRuntime]:
-    variant, storage = request.param
+    variant, storage, instruction_set = request.param
+    if instruction_set not in (None, *_native.instruction_sets()):
+        pytest.skip(f"this machine doesn't run {instruction_set}")
     parts = capture_tiny(tmp_path_factory.mktemp("checkpoints"), variant, storage)
-    runtime = parts.load("cpu", threads=2, cache_tokens=REQUESTS * 96)
+    runtime = parts.load(
+        "cpu", threads=2, instruction_set=instruction_set, cache_tokens=REQUESTS * 96
+    )
     yield runtime
     runtime.close()
 
