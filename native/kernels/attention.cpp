@@ -48,7 +48,7 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64
     Floats key[Vectors];
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = token + v * kLanes;
-      key[v] = load_bf16_up_to(keys + d * g.page_tokens + at, g.page_tokens - at);
+      key[v] = load_f16_up_to(keys + d * g.page_tokens + at, g.page_tokens - at);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats element = broadcast(x[q]);
@@ -137,7 +137,7 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t
   for (std::int64_t t = begin; t < end; ++t) {
     Floats value[Vectors];
     for (int v = 0; v < Vectors; ++v) {
-      value[v] = load_bf16_up_to(values + t * g.head_dim + d + v * kLanes, count - v * kLanes);
+      value[v] = load_f16_up_to(values + t * g.head_dim + d + v * kLanes, count - v * kLanes);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats weight = broadcast(tile.scores[(first + q) * g.padded_page_tokens + t]);

@@ -72,12 +72,17 @@ void run_rope_and_cache(const Launch& launch, const Worker& worker) {
       const float* key = row + (q_heads + h) * head_dim;
       const float* value = key + kv_heads * head_dim;
       const std::int64_t base = (page * kv_heads + h) * head_dim * page_tokens;
-      for (std::int64_t d = 0; d < head_dim; ++d) {
-        k_plane[base + d * page_tokens + index] = float_to_bf16(key[d]);
+      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
+        const std::int64_t count = head_dim - d < kLanes ? head_dim - d : std::int64_t{kLanes};
+        std::uint16_t elements[kLanes];
+        store_f16_up_to(elements, load_up_to(key + d, count), count);
+        for (std::int64_t i = 0; i < count; ++i) {
+          k_plane[base + (d + i) * page_tokens + index] = elements[i];
+        }
       }
       std::uint16_t* values = v_plane + base + index * head_dim;
       for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-        store_bf16_up_to(values + d, load_up_to(value + d, head_dim - d), head_dim - d);
+        store_f16_up_to(values + d, load_up_to(value + d, head_dim - d), head_dim - d);
       }
     }
   }

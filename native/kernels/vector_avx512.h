@@ -94,6 +94,13 @@ HELIOS_INLINE void store_bf16_partial(std::uint16_t* at, Floats a, int count) {
 HELIOS_INLINE Floats load_f16(const std::uint16_t* at) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)))};
 }
+HELIOS_INLINE Floats load_f16_partial(const std::uint16_t* at, int count) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count), at))};
+}
+HELIOS_INLINE void store_f16_partial(std::uint16_t* at, Floats a, int count) {
+  _mm256_mask_storeu_epi16(at, first_lanes(count),
+                           _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
 HELIOS_INLINE Floats load_int8(const std::int8_t* at) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};

@@ -135,6 +135,34 @@ HELIOS_INLINE Floats load_f16(const std::uint16_t* at) {
   }
   return a;
 }
+HELIOS_INLINE Floats load_f16_partial(const std::uint16_t* at, int count) {
+  std::uint16_t lanes[16] = {};
+  for (int i = 0; i < count; ++i) lanes[i] = at[i];
+  return load_f16(lanes);
+}
+// Rounds to nearest even; what is too large becomes infinite, a NaN stays one.
+HELIOS_INLINE std::uint16_t float_to_f16(std::uint32_t bits) {
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
+  if (magnitude < 0x38800000u) {
+    // Subnormal: adding 1/2 leaves the value, rounded to multiples of 2^-24, in the low bits.
+    float value;
+    __builtin_memcpy(&value, &magnitude, 4);
+    value += 0.5f;
+    std::uint32_t shifted;
+    __builtin_memcpy(&shifted, &value, 4);
+    return sign | static_cast<std::uint16_t>(shifted - 0x3f000000u);
+  }
+  const std::uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
+  return sign | static_cast<std::uint16_t>((rounded - 0x38000000u) >> 13);
+}
+HELIOS_INLINE void store_f16_partial(std::uint16_t* at, Floats a, int count) {
+  std::uint32_t lanes[16];
+  __builtin_memcpy(lanes, &a, 64);
+  for (int i = 0; i < count; ++i) at[i] = float_to_f16(lanes[i]);
+}
 HELIOS_INLINE Floats load_int8(const std::int8_t* at) {
   Floats a;
   for (int i = 0; i < 16; ++i) a.part[i / 4][i % 4] = at[i];

@@ -13,14 +13,17 @@ from tests.native.harness import Array, Case
 from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,
+    FORMATS,
     Q8_FORMAT,
+    Q16_FORMAT,
     QUANTISED,
+    QUANTISED_FORMATS,
     Packed,
     Packing,
     encode,
     random_packed,
     row_nbytes,
-    to_bf16,
+    to_f16,
 )
 
 PAGE_TOKENS = 32
@@ -65,7 +68,7 @@ def state_bytes(rows: Array) -> NDArray[np.uint8]:
 def activation_formats(packing: Packing) -> tuple[int, ...]:
     """The formats that a packing's products take."""
     if packing in QUANTISED:
-        return (Q8_FORMAT,)
+        return QUANTISED_FORMATS
     return (BF16_FORMAT, F32_FORMAT) if packing is Packing.TILE16_BF16 else (F32_FORMAT,)
 
 
@@ -189,10 +192,10 @@ def heads(
         "positions": positions,
         "slot": (np.arange(capacity) % slots).astype(np.int32),
         "page_table": rng.permutation(pages).astype(np.int32).reshape(slots, table_pages),
-        "k_plane": to_bf16(
+        "k_plane": to_f16(
             rng.standard_normal((pages, kv_heads, head_dim, page_tokens), np.float32)
         ),
-        "v_plane": to_bf16(
+        "v_plane": to_f16(
             rng.standard_normal((pages, kv_heads, page_tokens, head_dim), np.float32)
         ),
     }
@@ -377,7 +380,7 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         "sample_nucleus": partial(sampled, temperature=2.0, top_p=0.97),
         "commit": partial(commit, rows=3, capacity=3),
     }
-    for format_, width in ((F32_FORMAT, 77), (BF16_FORMAT, 77), (Q8_FORMAT, 96)):
+    for format_, width in ((F32_FORMAT, 77), (BF16_FORMAT, 77), (Q8_FORMAT, 96), (Q16_FORMAT, 96)):
         made[f"rms_norm_{format_}"] = partial(
             rms_norm, format_=format_, rows=3, capacity=3, width=width
         )
@@ -391,10 +394,10 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
             made[f"linear_{packing.name}_{format_}"] = partial(
                 _first(linear), **weights, rows=9, capacity=9, outputs=87, bias=1, accumulate=1
             )
-            for out_format in (F32_FORMAT, BF16_FORMAT, Q8_FORMAT):
+            for out_format in FORMATS:
                 made[f"silu_{packing.name}_{format_}_{out_format}"] = partial(
                     _first(linear_silu_mul), **weights, out_format=out_format,
-                    rows=9, capacity=9, outputs=96 if out_format == Q8_FORMAT else 48,
+                    rows=9, capacity=9, outputs=96 if out_format in QUANTISED_FORMATS else 48,
                 )  # fmt: skip
     for head_dim, page_tokens in ((64, 32), (38, 20), (128, 16)):
         extents: dict[str, Any] = {
@@ -406,8 +409,8 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         made[f"rope_{head_dim}_{page_tokens}"] = partial(
             rope_and_cache, rows=7, capacity=7, norms=True, **extents
         )
-        for format_ in (F32_FORMAT, BF16_FORMAT, Q8_FORMAT):
-            if format_ != Q8_FORMAT or 3 * head_dim % 32 == 0:
+        for format_ in FORMATS:
+            if format_ not in QUANTISED_FORMATS or 3 * head_dim % 32 == 0:
                 made[f"attention_{head_dim}_{page_tokens}_{format_}"] = partial(
                     attention, rows=7, capacity=7, format_=format_, **extents
                 )

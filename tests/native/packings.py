@@ -30,7 +30,9 @@ class Packing(IntEnum):
 
 
 QUANTISED = (Packing.TILE16_Q8_0, Packing.TILE16_Q4_0, Packing.TILE16_Q4_1, Packing.TILE16_Q6_K)
-F32_FORMAT, BF16_FORMAT, Q8_FORMAT = 0, 1, 2
+F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT = 0, 1, 2, 3
+FORMATS = (F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT)
+QUANTISED_FORMATS = (Q8_FORMAT, Q16_FORMAT)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ def from_bf16(bits: NDArray[np.uint16]) -> F32:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def to_f16(values: F32) -> NDArray[np.uint16]:
+    """Rounds to nearest even."""
+    return np.ascontiguousarray(values, np.float32).astype(np.float16).view(np.uint16)
+
+
+def from_f16(bits: NDArray[np.uint16]) -> F32:
+    """Widens."""
+    return bits.view(np.float16).astype(np.float32)
+
+
 def as_bytes(*planes: NDArray[Any]) -> Bytes:
     """Planes one after the other."""
     return np.concatenate([np.ascontiguousarray(p).view(np.uint8).reshape(-1) for p in planes])
@@ -66,8 +78,8 @@ def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, widt
         if packing is Packing.TILE16_F32:
             data = as_bytes(weights)
         elif packing is Packing.TILE16_F16:
-            halves = weights.astype(np.float16)
-            weights, data = halves.astype(np.float32), as_bytes(halves)
+            half = weights.astype(np.float16)
+            weights, data = half.astype(np.float32), as_bytes(half)
         else:
             rounded = to_bf16(weights)
             weights = from_bf16(rounded)
@@ -99,16 +111,21 @@ def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, widt
         m = (rng.uniform(-1, 1, d.shape) * live).astype(np.float16)
         data, weights = as_bytes(q, d, m), wide * values + m.astype(np.float32)[:, :, None, :]
     else:
-        s = (rng.integers(-128, 128, (tiles, blocks, 2, 16)) * live[:, :, None]).astype(np.int8)
-        data = as_bytes(q, s, d)
-        weights = wide * np.repeat(s.astype(np.float32), 16, axis=2) * (values - 32)
+        halves = rng.integers(-128, 128, (tiles, blocks, 2, 16)) * live[:, :, None]
+        data = as_bytes(q, halves.astype(np.int8), d)
+        weights = wide * np.repeat(halves.astype(np.float32), 16, axis=2) * (values - 32)
     by_output = weights.reshape(tiles, width, 16).swapaxes(1, 2).reshape(-1, width)
     return Packed(data, by_output[:outputs])
 
 
 def row_nbytes(format_: int, width: int) -> int:
     """Bytes of an activation row."""
-    return {F32_FORMAT: 4 * width, BF16_FORMAT: 2 * width, Q8_FORMAT: width + width // 4}[format_]
+    return {
+        F32_FORMAT: 4 * width,
+        BF16_FORMAT: 2 * width,
+        Q8_FORMAT: width + width // 4,
+        Q16_FORMAT: 2 * width + width // 4,
+    }[format_]
 
 
 def encode(values: F32, format_: int) -> Bytes:
@@ -118,16 +135,22 @@ def encode(values: F32, format_: int) -> Bytes:
         return np.ascontiguousarray(values, np.float32).view(np.uint8).reshape(rows, -1)
     if format_ == BF16_FORMAT:
         return to_bf16(values).view(np.uint8).reshape(rows, -1)
+    limit = np.float32(127 if format_ == Q8_FORMAT else 32512)
     blocks = np.ascontiguousarray(values, np.float32).reshape(rows, width // 32, 32)
     largest = np.abs(blocks).max(axis=2, keepdims=True)
     with np.errstate(divide="ignore", over="ignore"):
-        inverse = np.float32(127) / largest
+        inverse = limit / largest
     usable = np.isfinite(inverse)
     inverse = np.where(usable, inverse, np.float32(0))
-    scale = np.where(usable, largest / np.float32(127), np.float32(0))[:, :, 0]
+    scale = np.where(usable, largest / limit, np.float32(0))[:, :, 0]
     q = np.rint(blocks * inverse)
     sums = (scale * q.sum(axis=2)).astype(np.float32)
-    parts = [q.astype(np.int8).reshape(rows, width).view(np.uint8)]
+    if format_ == Q8_FORMAT:
+        planes = [q]
+    else:
+        low = (q.astype(np.int32) + 128) % 256 - 128
+        planes = [(q - low) // 256, low]
+    parts = [plane.astype(np.int8).reshape(rows, width).view(np.uint8) for plane in planes]
     parts += [plane.astype(np.float32).view(np.uint8).reshape(rows, -1) for plane in (scale, sums)]
     return np.concatenate(parts, axis=1)
 
@@ -140,5 +163,10 @@ def decode(data: Bytes, format_: int, width: int) -> F32:
     if format_ == BF16_FORMAT:
         return from_bf16(rows.view(np.uint16))
     q = np.ascontiguousarray(rows[:, :width]).view(np.int8).astype(np.float32)
-    scale = np.ascontiguousarray(rows[:, width : width + width // 8]).view(np.float32)
+    end = width
+    if format_ == Q16_FORMAT:
+        end = 2 * width
+        low = np.ascontiguousarray(rows[:, width:end]).view(np.int8).astype(np.float32)
+        q = 256 * q + low
+    scale = np.ascontiguousarray(rows[:, end : end + width // 8]).view(np.float32)
     return q * np.repeat(scale, 32, axis=1)

@@ -11,9 +11,10 @@ from tests.native.harness import INSTRUCTION_SETS, Case, run
 from tests.native.packings import (
     BF16_FORMAT,
     Q8_FORMAT,
+    Q16_FORMAT,
     decode,
-    from_bf16,
-    to_bf16,
+    from_f16,
+    to_f16,
 )
 
 F64 = NDArray[np.float64]
@@ -24,8 +25,8 @@ def expected_attention(case: Case) -> F64:
     integers, operands = case.integers, case.operands
     q_heads, kv_heads, head_dim = (integers[name] for name in ("q_heads", "kv_heads", "head_dim"))
     page_tokens, window = integers["page_tokens"], integers["window"]
-    keys = from_bf16(operands["k_plane"]).astype(np.float64)
-    values = from_bf16(operands["v_plane"]).astype(np.float64)
+    keys = from_f16(operands["k_plane"]).astype(np.float64)
+    values = from_f16(operands["v_plane"]).astype(np.float64)
     out = np.zeros((integers["capacity"], q_heads, head_dim))
     for row, position in enumerate(operands["positions"]):
         table = operands["page_table"]
@@ -66,14 +67,14 @@ def test_attention(
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("format_", [BF16_FORMAT, Q8_FORMAT])
+@pytest.mark.parametrize("format_", [BF16_FORMAT, Q8_FORMAT, Q16_FORMAT])
 def test_attention_output_formats(format_: int, instruction_set: str) -> None:
     make = {"rows": 5, "capacity": 5, "q_heads": 6, "kv_heads": 2, "head_dim": 64}
     plain = cases.attention(np.random.default_rng(2), **make)
     formatted = cases.attention(np.random.default_rng(2), **make, format_=format_)
     expected = run(plain, instruction_set)["out"].view(np.float32)
     got = decode(run(formatted, instruction_set)["out"], format_, 384)
-    step = 1 / 256 if format_ == BF16_FORMAT else 1 / 254
+    step = {BF16_FORMAT: 1 / 256, Q8_FORMAT: 1 / 254, Q16_FORMAT: 1 / 65024}[format_]
     allowed = step * np.abs(expected).max(axis=1, keepdims=True)
     assert np.all(np.abs(got - expected) <= allowed)
 
@@ -125,7 +126,7 @@ def test_a_later_rows_infinity_stays_its_own(instruction_set: str) -> None:
     )
     case.operands["positions"][:] = [37, 38, 39, 40]
     case.operands["slot"][:] = 1
-    case.operands["v_plane"][case.operands["page_table"][1, 1], :, 8] = 0x7F80
+    case.operands["v_plane"][case.operands["page_table"][1, 1], :, 8] = 0x7C00
     got = run(case, instruction_set)["out"].view(np.float32)
     assert np.isfinite(got[:3]).all()
     assert np.isinf(got[3]).all()
@@ -173,8 +174,8 @@ def test_rope_and_cache(head_dim: int, page_tokens: int, norms: bool, instructio
     for row in live:
         position = operands["positions"][row]
         page = operands["page_table"][operands["slot"][row], position // page_tokens]
-        k_plane[page, :, :, position % page_tokens] = to_bf16(rows[row, 6:8])
-        v_plane[page, :, position % page_tokens] = to_bf16(rows[row, 8:])
+        k_plane[page, :, :, position % page_tokens] = to_f16(rows[row, 6:8])
+        v_plane[page, :, position % page_tokens] = to_f16(rows[row, 8:])
     np.testing.assert_array_equal(got["k_plane"], k_plane)
     np.testing.assert_array_equal(got["v_plane"], v_plane)
 

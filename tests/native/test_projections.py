@@ -11,8 +11,11 @@ from tests.native.harness import INSTRUCTION_SETS, run
 from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,
+    FORMATS,
     Q8_FORMAT,
+    Q16_FORMAT,
     QUANTISED,
+    QUANTISED_FORMATS,
     Packing,
     decode,
     encode,
@@ -94,7 +97,7 @@ def test_bias_and_accumulation_are_added_after_the_product(instruction_set: str)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("out_format", [F32_FORMAT, BF16_FORMAT, Q8_FORMAT])
+@pytest.mark.parametrize("out_format", FORMATS)
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize(("packing", "format_"), PRODUCTS)
 def test_linear_silu_mul(
@@ -112,10 +115,11 @@ def test_linear_silu_mul(
     gate, up = products[:, :, 0].reshape(rows, -1), products[:, :, 1].reshape(rows, -1)
     with np.errstate(over="ignore"):
         expected = gate / (1 + np.exp(-gate)) * up
-    step = {F32_FORMAT: 1e-4, BF16_FORMAT: 1 / 200, Q8_FORMAT: 0.0}[out_format]
+    step = {BF16_FORMAT: 1 / 200}.get(out_format, 1e-4)
     allowed = step * np.abs(expected) + 1e-4
-    if out_format == Q8_FORMAT:
-        blocks = np.abs(expected).reshape(rows, -1, 32).max(axis=2) / 127
+    if out_format in QUANTISED_FORMATS:
+        limit = 127 if out_format == Q8_FORMAT else 32512
+        blocks = np.abs(expected).reshape(rows, -1, 32).max(axis=2) / limit
         allowed += 0.51 * np.repeat(blocks, 32, axis=1)
     assert np.all(np.abs(got - expected) <= allowed)
 
@@ -134,23 +138,26 @@ def test_embed(packing: Packing, instruction_set: str) -> None:
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("format_", [F32_FORMAT, BF16_FORMAT, Q8_FORMAT])
+@pytest.mark.parametrize("format_", FORMATS)
 def test_rms_norm(format_: int, instruction_set: str) -> None:
     rng = np.random.default_rng(6)
-    width = 96 if format_ == Q8_FORMAT else 93
+    width = 96 if format_ in QUANTISED_FORMATS else 93
     case = cases.rms_norm(rng, format_, rows=4, capacity=5, width=width)
     x = case.operands["x"].astype(np.float64)
     norm = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * case.operands["weight"]
     got = decode(run(case, instruction_set)["out"], format_, width)[:4]
     expected = decode(encode(norm.astype(np.float32), format_), format_, width)[:4]
     # A value on a rounding boundary may fall to either side: one step of the format.
-    step = {F32_FORMAT: 1e-6, BF16_FORMAT: 1 / 128, Q8_FORMAT: 1 / 60}[format_]
+    step = {F32_FORMAT: 1e-6, BF16_FORMAT: 1 / 128, Q8_FORMAT: 1 / 60, Q16_FORMAT: 1 / 16256}[
+        format_
+    ]
     np.testing.assert_allclose(got, expected, rtol=0, atol=step * np.abs(norm).max())
     assert np.mean(np.isclose(got, expected, rtol=1e-5, atol=1e-7)) > 0.9
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-def test_q8_rows_are_what_the_page_says(instruction_set: str) -> None:
+@pytest.mark.parametrize("format_", QUANTISED_FORMATS)
+def test_quantised_rows_are_what_the_page_says(format_: int, instruction_set: str) -> None:
     # A unit weight and rows of unit mean square leave x (nearly) alone, so that the bytes of the
     # quantised row can be computed from the f32 row that the same instruction set writes.
     rng = np.random.default_rng(7)
@@ -158,10 +165,10 @@ def test_q8_rows_are_what_the_page_says(instruction_set: str) -> None:
     case.operands["x"][1, 32:64] = 0
     case.operands["x"][2, :32] = 1e-40
     values = run(case, instruction_set)["out"].view(np.float32).reshape(3, 128)
-    quantised = case.with_integers(format=Q8_FORMAT)
-    out = np.zeros((3, row_nbytes(Q8_FORMAT, 128)), np.uint8)
+    quantised = case.with_integers(format=format_)
+    out = np.zeros((3, row_nbytes(format_, 128)), np.uint8)
     got = run(quantised.with_operands(out=out), instruction_set)["out"]
-    np.testing.assert_array_equal(got, encode(values, Q8_FORMAT))
+    np.testing.assert_array_equal(got, encode(values, format_))
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
