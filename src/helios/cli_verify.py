@@ -66,7 +66,9 @@ def _verify_bytes(core: OpenedCore, console: Console) -> int:
     frames, weights = core.decoded.frames.values(), core.decoded.weights.values()
     total = sum(frame.stored_nbytes for frame in frames) + sum(w.nbytes for w in weights)
     columns = (TextColumn("verifying content"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task("", total=total)
         for frame in frames:
             core.read_resource(frame.id, frame.kind)

@@ -70,6 +70,7 @@ FAILURES: list[tuple[Script, int, str]] = [
 ]
 
 
+@pytest.mark.clause("HTTP-7")
 @both
 @pytest.mark.parametrize(("script", "status", "code"), FAILURES)
 def test_failures_have_a_status(path: str, script: Script, status: int, code: str) -> None:
@@ -81,6 +82,7 @@ def test_failures_have_a_status(path: str, script: Script, status: int, code: st
         assert server.http.post(path, json=BODIES[path]).status_code == 200
 
 
+@pytest.mark.clause("HTTP-7")
 @both
 @pytest.mark.parametrize(("script", "status", "code"), FAILURES)
 def test_failures_end_a_stream_with_one_error_event(
@@ -96,6 +98,7 @@ def test_failures_end_a_stream_with_one_error_event(
         assert server.http.post(path, json=BODIES[path]).status_code == 200
 
 
+@pytest.mark.clause("HTTP-3")
 @both
 def test_a_client_that_leaves_a_stream_cancels_its_request(path: str) -> None:
     with running_server(_says_one_and_waits) as server:
@@ -107,6 +110,7 @@ def test_a_client_that_leaves_a_stream_cancels_its_request(path: str) -> None:
         _expect_cancelled(server)
 
 
+@pytest.mark.clause("HTTP-3")
 @both
 def test_a_client_that_leaves_while_it_waits_cancels_its_request(path: str) -> None:
     with running_server(_says_one_and_waits) as server:
@@ -131,6 +135,7 @@ def _expect_cancelled(server: RunningServer) -> None:
     assert samples["flare_http_disconnects_total"] == 1
 
 
+@pytest.mark.clause("HTTP-1")
 def test_permits_bound_the_requests_in_flight() -> None:
     with running_server(_says_one_and_waits, permits=2) as server, ExitStack() as streams:
         body = BODIES[CHAT_PATH] | {"stream": True}

@@ -16,7 +16,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.real import DEADLINE_S, ServerProcess, run_cli, server_process
+from helios.core import open_core
+from tests.server.real import DEADLINE_S, NAMESPACE, ServerProcess, run_cli, server_process
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
@@ -105,6 +106,7 @@ def test_thirty_two_clients_get_the_answers_that_they_get_alone(
     assert together == alone
 
 
+@pytest.mark.clause("HTTP-3")
 def test_clients_that_vanish_free_their_lanes(real_server: ServerProcess) -> None:
     cancelled = 'flare_requests_finished_total{reason="cancelled"}'
     before = real_server.metrics()
@@ -184,6 +186,37 @@ def test_metrics_count_what_happened(real_server: ServerProcess) -> None:
     assert grew("flare_prompt_tokens") == usage.prompt_tokens
     assert grew("flare_rounds", operation="prefill") >= 1
     assert grew("flare_launches", operation="prefill") > grew("flare_rounds", operation="prefill")
+
+
+@pytest.mark.clause("HTTP-1")
+def test_permits_are_the_cores_queue_and_the_slots(
+    real_server: ServerProcess, core_folder: Path
+) -> None:
+    contract = open_core(core_folder, accept=NAMESPACE).contract
+    assert contract.defaults.queue_capacity is not None
+    expected = contract.defaults.queue_capacity + contract.max_active
+    assert real_server.metrics()["flare_http_permit_capacity"] == expected
+
+
+def test_a_reader_that_pauses_loses_nothing_and_holds_up_nobody(
+    real_server: ServerProcess,
+) -> None:
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 300, "seed": 3, "logprobs": 0}
+    whole = real_server.http.post("/v1/completions", json=body).json()["choices"][0]
+    with httpx.Client(base_url=real_server.url, timeout=DEADLINE_S) as client:
+        stream = body | {"stream": True}
+        with client.stream("POST", "/v1/completions", json=stream) as response:
+            lines = filter(None, response.iter_lines())
+            first = next(lines)
+            for _ in range(3):
+                assert _chat(_sdk(real_server)).choices[0].message.content
+            real_server.metrics_until(lambda now: now["flare_requests_running"] == 0)
+            events = [first, *lines]
+    assert events[-1] == "data: [DONE]"
+    choices = [json.loads(e.removeprefix("data: "))["choices"][0] for e in events[:-1]]
+    assert "".join(choice["text"] for choice in choices) == whole["text"]
+    tokens = [token for choice in choices for token in choice["logprobs"]["tokens"]]
+    assert tokens == whole["logprobs"]["tokens"]
 
 
 def test_a_dead_worker_ends_streams_with_an_error_and_is_unhealthy(core_folder: Path) -> None:

@@ -125,6 +125,7 @@ COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
+@pytest.mark.clause("HTTP-7")
 @pytest.mark.parametrize(
     ("path", "body", "param", "code"),
     [
