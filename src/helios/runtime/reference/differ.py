@@ -138,13 +138,19 @@ class LockstepDevice:
         assert self._plan is not None, "allocate comes first"
         return self._plan
 
+    def _read(self, buffer: int, frame: int) -> NDArray[Any]:
+        """The candidate's values. Rows that no kernel wrote may hold any bits, which needn't be
+        numbers in the buffer's format."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return self._candidate.read_buffer(buffer, frame)
+
     def _take_over(self, launch: Launch, frame: int) -> None:
         """Copies the candidate's operands, written ones included (a kernel may write a part), to
         the reference."""
         buffers = self._planned().buffers
         for index in {operand.buffer for operand in launch.operands if operand is not None}:
             if buffers[index].buffer.buffer_class is not BufferClass.WEIGHT:
-                values = self._candidate.read_buffer(index, frame)
+                values = self._read(index, frame)
                 self._reference.array(index, frame)[:] = values.reshape(-1)
 
     def _compare(self, program: str, index: int, launch: Launch, frame: int) -> None:
@@ -153,7 +159,7 @@ class LockstepDevice:
             if operand is None or operand.access is AccessMode.READ:
                 continue
             buffer = self._planned().buffers[operand.buffer].buffer
-            got = self._candidate.read_buffer(operand.buffer, frame)
+            got = self._read(operand.buffer, frame)
             expected = self._reference.read_buffer(operand.buffer, frame)
             errors = row_errors(got, expected)
             worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
@@ -201,8 +207,8 @@ class LockstepDevice:
 def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
     """|got − expected| over the largest expected magnitude of the same row (last axis); zero
     where both are equal or not a number, infinite where only one is."""
-    wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
+        wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
         same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
         distance = np.abs(wide_got - wide_expected)
         finite = np.where(np.isfinite(wide_expected), np.abs(wide_expected), 0)
