@@ -39,6 +39,17 @@ def test_template_variables_reach_the_template_shielded() -> None:
     assert frontend.tokenizer.token_id(TAG) not in prepared.prompt_tokens
 
 
+def test_added_tokens_that_the_template_writes_are_markers() -> None:
+    plain = byte_level_frontend("{{ messages[0].content }}", tags=False)
+    writing = byte_level_frontend("{{ messages[0].content }}{{ '" + TAG + "' }}", tags=False)
+    message = [{"role": "user", "content": TAG}]
+    tag = plain.tokenizer.token_id(TAG)
+    assert plain.preparer.prepare_chat(message, NONE).prompt_tokens == [tag]
+    prompt = writing.preparer.prepare_chat(message, NONE).prompt_tokens
+    assert prompt.count(tag or -1) == 1
+    assert prompt[-1] == tag
+
+
 def test_an_assistants_reasoning_tags_are_markers_when_the_template_keeps_them() -> None:
     messages = [*HI, {"role": "assistant", "content": TAG}, {"role": "user", "content": TAG}]
     prepared = PREPARER.prepare_chat(messages, NONE)

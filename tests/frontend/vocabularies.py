@@ -76,7 +76,7 @@ def piece_level() -> bytes:
     return _add_markers(tokenizer)
 
 
-def prepared_contract(sampling: dict[str, float]) -> PreparedContract:
+def prepared_contract(sampling: dict[str, float], *, tags: bool = True) -> PreparedContract:
     """A contract for the byte-level vocabulary; `sampling` sets defaults."""
     message = sample_contract()
     tokens = Tokenizer.from_buffer(byte_level()).get_vocab_size()
@@ -86,8 +86,9 @@ def prepared_contract(sampling: dict[str, float]) -> PreparedContract:
     del message.model.input_vocabulary.image_sentinels[:]
     message.model.frontend.eos_ids[:] = [EOS_ID]
     message.model.frontend.template_tokens.eos_token = "<|im_end|>"
-    message.model.frontend.reasoning_syntax.open = TAG
-    message.model.frontend.reasoning_syntax.close = "</think>"
+    if tags:
+        message.model.frontend.reasoning_syntax.open = TAG
+        message.model.frontend.reasoning_syntax.close = "</think>"
     message.defaults.sampling.Clear()
     for name, value in sampling.items():
         setattr(message.defaults.sampling, name, value)
@@ -95,6 +96,10 @@ def prepared_contract(sampling: dict[str, float]) -> PreparedContract:
 
 
 def byte_level_frontend(
-    template: str | None = CHAT_TEMPLATE, sampling: dict[str, float] | None = None
+    template: str | None = CHAT_TEMPLATE,
+    *,
+    sampling: dict[str, float] | None = None,
+    tags: bool = True,
 ) -> Frontend:
-    return assemble(prepared_contract(sampling or {}), byte_level(), template)
+    """`tags` declares the vocabulary's tag as a reasoning delimiter."""
+    return assemble(prepared_contract(sampling or {}, tags=tags), byte_level(), template)

@@ -65,7 +65,7 @@ def assemble(
         template = ChatTemplate(template_source, _template_tokens(frontend))
     preparer = Preparer(
         tokenizer=tokenizer,
-        guard=MarkerGuard(tokenizer, _declared_tags(frontend)),
+        guard=MarkerGuard(tokenizer, _tags(frontend, tokenizer, template)),
         template=template,
         limits=PromptLimits(
             contract.max_context_tokens, contract.model.input_vocabulary.input_tokens
@@ -88,10 +88,16 @@ def _template_tokens(frontend: FrontendContract) -> dict[str, str]:
     return {name: content for name, content in named.items() if content is not None}
 
 
-def _declared_tags(frontend: FrontendContract) -> list[str]:
-    """The delimiters that structure output, as far as the contract declares them."""
+def _tags(
+    frontend: FrontendContract, tokenizer: Tokenizer, template: ChatTemplate | None
+) -> list[str]:
+    """Added tokens that structure a conversation without being special: the delimiters that the
+    contract declares, and what the template writes by itself. Runs of white space aren't meant."""
     tools, reasoning = frontend.tool_syntax, frontend.reasoning_syntax
-    return [tools.open, tools.close, reasoning.open, reasoning.close]
+    declared = [tools.open, tools.close, reasoning.open, reasoning.close]
+    literals = "\0".join(template.literals) if template is not None else ""
+    contents = (token.content for token in tokenizer.added.values())
+    return declared + [text for text in contents if text.strip() and text in literals]
 
 
 def _bos_token(frontend: FrontendContract, tokenizer: Tokenizer) -> int | None:

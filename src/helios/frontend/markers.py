@@ -1,10 +1,11 @@
 """Keeps user text from being taken for markers.
 
-A marker is a token that structures the prompt: every special token, and the tool and reasoning
-tags that the contract declares. Only the chat template may place one. Before rendering, `shield`
-breaks up each marker that user text spells; `encode` turns the rendered text into ids so that the
-template's markers become their tokens and the user's spelling stays ordinary text. Text without
-such spellings passes through unchanged and is encoded by the core's tokenizer as it is.
+A marker is a token that structures the prompt: every special token, and added tokens that the
+contract declares as tags or that the chat template itself writes. Only the template may place
+one. Before rendering, `shield` breaks up each marker that user text spells; `encode` turns the
+rendered text into ids so that the template's markers become their tokens and the user's spelling
+stays ordinary text. Text without such spellings passes through unchanged and is encoded by the
+core's tokenizer as it is.
 """
 
 from __future__ import annotations

@@ -85,8 +85,10 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 class ChatTemplate:
-    """A compiled template. `tokens` are the variables `bos_token`, `eos_token`, … that it may
-    refer to; `now` tells the time for `strftime_now`. Rendering is safe from several threads.
+    """A compiled template; `literals` are the texts that it writes by itself.
+
+    `tokens` are the variables `bos_token`, `eos_token`, … that it may refer to; `now` tells the
+    time for `strftime_now`. Rendering is safe from several threads.
 
     Raises CoreError when the source is no valid template.
     """
@@ -115,6 +117,7 @@ class ChatTemplate:
                 remedy="Prepare the core from a checkpoint with a valid template",
             ) from error
         self._tokens = dict(tokens)
+        self.literals = tuple(_literals(environment.parse(source)))
 
     def render(
         self,
@@ -159,6 +162,14 @@ class ChatTemplate:
                 where="messages",
                 remedy="Check that every message has a role and text content",
             ) from error
+
+
+def _literals(tree: jinja2.nodes.Template) -> Iterator[str]:
+    for data in tree.find_all(jinja2.nodes.TemplateData):
+        yield data.data
+    for constant in tree.find_all(jinja2.nodes.Const):
+        if isinstance(constant.value, str):
+            yield constant.value
 
 
 def _within(budget: RenderBudget, pieces: Iterator[str]) -> Iterator[str]:
