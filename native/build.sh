@@ -6,10 +6,21 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 python=${PYTHON:-$root/.venv/bin/python}
 build=${BUILD:-$root/build/native}
+# One build at a time: several shells may share the folder.
+mkdir -p "$(dirname "$build")"
+exec 9> "$build.lock"
+flock 9
 generator=()
 if command -v ninja > /dev/null; then generator=(-G Ninja); fi
 cmake -S "$here" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
   "-DPython_EXECUTABLE=$(command -v "$python")" > "$build.configure.log" 2>&1 \
   || { cat "$build.configure.log" >&2; exit 1; }
 cmake --build "$build" --parallel 2
-cp "$build"/_native*.so "$root/src/helios/"
+# Renamed into place: processes that run with the old library keep it.
+for library in "$build"/_native*.so; do
+  installed=$root/src/helios/$(basename "$library")
+  if ! cmp -s "$library" "$installed"; then
+    cp "$library" "$installed.new"
+    mv "$installed.new" "$installed"
+  fi
+done

@@ -28,9 +28,9 @@ class Program {
 
   std::size_t size() const { return kernels_.size(); }
   const KernelEntry& kernel(std::size_t i) const { return kernels_[i]; }
-  // Whether the workers must meet between launch i and what follows it.
+  // Whether the workers must meet between launch i and the next.
   bool meets_after(std::size_t i) const {
-    return i + 1 == size() || !kernels_[i].serial || !kernels_[i + 1].serial;
+    return i + 1 < size() && !(kernels_[i].serial && kernels_[i + 1].serial);
   }
   Launch launch(std::size_t i) const {
     return {addresses_.data() + operand_starts_[i], nbytes_.data() + operand_starts_[i],

@@ -123,6 +123,8 @@ void Replayer::run(const Program& program, const Worker& worker) {
     if (!kernel.serial || worker.index == 0) kernel.function(program.launch(i), worker);
     if (program.meets_after(i)) barrier_.meet();
   }
+  // Even after an empty program: a ring entry may be reused once its sequence has completed.
+  barrier_.meet();
 }
 
 }  // namespace helios
