@@ -186,6 +186,18 @@ class Preparer:
         return asked
 
 
+def unapplied_recommendations(defaults: SamplingDefaults) -> tuple[str, ...]:
+    """Recommendations of the core that change answers and that no program applies yet, like
+    `repetition_penalty 1.1`."""
+    neutral = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    given = {name: getattr(defaults, name) for name in neutral}
+    return tuple(
+        f"{name} {value:g}"
+        for name, value in given.items()
+        if value is not None and value != neutral[name]
+    )
+
+
 def _sampling(options: GenerationOptions, defaults: SamplingDefaults) -> SamplingParameters:
     """Request over contract over the API's own default."""
 

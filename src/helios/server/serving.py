@@ -20,6 +20,7 @@ import uvicorn
 from helios.core import OpenedCore, open_core
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
+from helios.frontend.prepare import unapplied_recommendations
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
@@ -78,6 +79,8 @@ async def _load(
     lifecycle.mark("ready")
     model = _served_model(core, frontend, client, ready, worker)
     lifecycle.serve(model)
+    for recommended in unapplied_recommendations(frontend.contract.defaults.sampling):
+        report(f"note: the core recommends {recommended}, which isn't applied yet")
     phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
     report(
         f"ready: {', '.join(model.names)} on {ready.kernel_path}, {ready.request_slots} slots,"
