@@ -20,18 +20,18 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                  KernelFunction rope_and_cache, KernelFunction attention) {
   KernelTable table{};
   const auto at = [&](KernelId id) -> KernelEntry& { return table[static_cast<std::size_t>(id)]; };
-  at(KernelId::kScatterI32) = {run_scatter_i32, true};
-  at(KernelId::kInitializeRequests) = {run_initialize_requests, true};
-  at(KernelId::kLoadPending) = {run_load_pending, true};
-  at(KernelId::kEmbed) = {embed, false};
-  at(KernelId::kRmsNorm) = {rms_norm, false};
-  at(KernelId::kLinear) = {linear, false};
-  at(KernelId::kLinearSiluMul) = {linear_silu_mul, false};
-  at(KernelId::kRopeAndCache) = {rope_and_cache, false};
-  at(KernelId::kAttention) = {attention, false};
-  at(KernelId::kSelectLast) = {run_select_last, false};
-  at(KernelId::kSample) = {run_sample_with<Scans>, false};
-  at(KernelId::kCommit) = {run_commit, true};
+  at(KernelId::kScatterI32) = {run_scatter_i32, Cut::kNone};
+  at(KernelId::kInitializeRequests) = {run_initialize_requests, Cut::kNone};
+  at(KernelId::kLoadPending) = {run_load_pending, Cut::kNone};
+  at(KernelId::kEmbed) = {embed, Cut::kEven};
+  at(KernelId::kRmsNorm) = {rms_norm, Cut::kEven};
+  at(KernelId::kLinear) = {linear, Cut::kByWeight};
+  at(KernelId::kLinearSiluMul) = {linear_silu_mul, Cut::kByWeight};
+  at(KernelId::kRopeAndCache) = {rope_and_cache, Cut::kEven};
+  at(KernelId::kAttention) = {attention, Cut::kFine};
+  at(KernelId::kSelectLast) = {run_select_last, Cut::kEven};
+  at(KernelId::kSample) = {run_sample_with<Scans>, Cut::kEven};
+  at(KernelId::kCommit) = {run_commit, Cut::kNone};
   return table;
 }
 

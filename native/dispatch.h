@@ -14,10 +14,18 @@ namespace helios {
 // What this machine can run, widest first.
 std::vector<std::string> instruction_sets();
 
-// A kernel as the pool runs it. `serial` kernels do all their work on the first worker.
+// How a launch is cut into pieces.
+enum class Cut : std::uint8_t {
+  kNone,      // one piece: the kernel does all its work in it
+  kEven,      // one a worker
+  kFine,      // two a worker: items of uneven cost
+  kByWeight,  // by the bytes of the weight operand
+};
+
+// A kernel as the pool runs it.
 struct KernelEntry {
   KernelFunction function;
-  bool serial;
+  Cut cut;
 };
 
 using KernelTable = std::array<KernelEntry, kKernelCount>;

@@ -1,6 +1,6 @@
 // What a kernel is given: a launch's operands and attributes, and the worker that runs its share.
-// Every worker of the pool calls the same function for a launch; the function divides the work by
-// `Worker::index` and `Worker::count`. Nothing here owns memory.
+// A launch is cut into `Worker::count` pieces, each a call of the same function with its own
+// `Worker::index`; pieces run in any order, on any thread. Nothing here owns memory.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct Worker {
   int count;
   std::byte* scratch;  // 64-byte aligned, at least what the launch's check asked for
 
-  // This worker's contiguous share of `items`.
+  // This piece's contiguous share of `items`.
   HELIOS_INLINE Range share(std::int64_t items) const {
     return {items * index / count, items * (index + 1) / count};
   }

@@ -38,9 +38,25 @@ void check_count(std::size_t launch, const KernelSpec& spec, const char* what,
   }
 }
 
+// Whole rounds of the workers, so that equal pieces leave nobody idle at the end. A piece is worth
+// its two atomic counts, which can cost a microsecond, from about this many bytes of weights.
+constexpr std::uint64_t kPieceWeightNbytes = 64 * 1024;
+constexpr std::uint32_t kMaximumRounds = 8;
+
+std::uint32_t pieces_of(Cut cut, const Launch& launch, int workers) {
+  const auto count = static_cast<std::uint32_t>(workers);
+  if (cut == Cut::kNone || workers == 1) return 1;
+  if (cut == Cut::kEven) return count;
+  if (cut == Cut::kFine) return 2 * count;
+  static_assert(linear::kWeight == linear_silu_mul::kWeight);
+  const std::uint64_t rounds = launch.nbytes[linear::kWeight] / (kPieceWeightNbytes * count);
+  return count * static_cast<std::uint32_t>(
+                     std::clamp<std::uint64_t>(rounds, 1, kMaximumRounds));
+}
+
 }  // namespace
 
-Program::Program(const LaunchList& list, const KernelTable& table)
+Program::Program(const LaunchList& list, const KernelTable& table, int workers)
     : operand_starts_(copy(list.operand_starts)),
       addresses_(copy(list.addresses)),
       nbytes_(copy(list.nbytes)),
@@ -67,6 +83,7 @@ Program::Program(const LaunchList& list, const KernelTable& table)
     check_count(i, spec, "integers", integer_starts_, spec.integers.size());
     check_count(i, spec, "floats", float_starts_, spec.floats.size());
     kernels_.push_back(table[static_cast<std::size_t>(id)]);
+    pieces_.push_back(pieces_of(kernels_.back().cut, launch(i), workers));
     scratch_nbytes_ = std::max(
         scratch_nbytes_,
         check_launch(static_cast<std::int64_t>(i), static_cast<KernelId>(id), launch(i)));

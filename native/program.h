@@ -24,14 +24,12 @@ struct LaunchList {
 class Program {
  public:
   // Copies and checks the list; throws std::invalid_argument where something doesn't fit.
-  Program(const LaunchList& list, const KernelTable& table);
+  Program(const LaunchList& list, const KernelTable& table, int workers);
 
   std::size_t size() const { return kernels_.size(); }
   const KernelEntry& kernel(std::size_t i) const { return kernels_[i]; }
-  // Whether the workers must meet between launch i and the next.
-  bool meets_after(std::size_t i) const {
-    return i + 1 < size() && !(kernels_[i].serial && kernels_[i + 1].serial);
-  }
+  // Pieces that launch i is cut into.
+  std::uint32_t pieces(std::size_t i) const { return pieces_[i]; }
   Launch launch(std::size_t i) const {
     return {addresses_.data() + operand_starts_[i], nbytes_.data() + operand_starts_[i],
             integers_.data() + integer_starts_[i], floats_.data() + float_starts_[i]};
@@ -40,6 +38,7 @@ class Program {
 
  private:
   std::vector<KernelEntry> kernels_;
+  std::vector<std::uint32_t> pieces_;
   std::vector<std::int32_t> operand_starts_;
   std::vector<std::uint64_t> addresses_;
   std::vector<std::uint64_t> nbytes_;

@@ -52,11 +52,10 @@ class Scratch {
 Replayer::Replayer(int threads, std::string_view instruction_set)
     : table_(kernel_table(instruction_set)),
       threads_(checked_threads(threads)),
-      barrier_(threads_),
-      pool_(threads_, [this](int index) { work(index); }) {}
+      pool_(threads_, [this](int) { work(); }) {}
 
 int Replayer::add_program(const LaunchList& list) {
-  programs_.push_back(std::make_unique<Program>(list, table_));
+  programs_.push_back(std::make_unique<Program>(list, table_, threads_));
   return static_cast<int>(programs_.size()) - 1;
 }
 
@@ -74,7 +73,11 @@ void Replayer::submit(int program, std::uint64_t sequence) {
   if (sequence - completed() > kRing) {
     throw std::runtime_error("256 submissions are outstanding; wait for one to complete");
   }
-  ring_[sequence % kRing].program = programs_[static_cast<std::size_t>(program)].get();
+  Submission& submission = ring_[sequence % kRing];
+  submission.progress.close();
+  submission.program = programs_[static_cast<std::size_t>(program)].get();
+  submission.progress.reset(submission.program->size());
+  submission.progress.open(sequence);
   submitted_count_ = sequence;
   submitted_.raise(sequence);
 }
@@ -100,31 +103,41 @@ void Replayer::close() {
   pool_.join();
 }
 
-void Replayer::work(int index) {
+void Replayer::work() {
   Scratch scratch;
   for (std::uint64_t sequence = 1;; ++sequence) {
     submitted_.wait(sequence, kIdleSpin);
     if (sequence > end_.load(std::memory_order_acquire)) return;
     Submission& submission = ring_[sequence % kRing];
-    const Program& program = *submission.program;
-    if (index == 0) submission.start_ns = now_ns();
-    run(program, {index, threads_, scratch.at_least(program.scratch_nbytes())});
-    if (index == 0) {
-      submission.end_ns = now_ns();
-      launches_.fetch_add(program.size(), std::memory_order_relaxed);
-      completed_.raise(sequence);
-    }
+    // False for a worker so late that others have finished the submission and its place is reused.
+    if (!submission.progress.enter(sequence)) continue;
+    run(submission, sequence, scratch.at_least(submission.program->scratch_nbytes()));
+    submission.progress.leave();
+    // Completions are announced in order, so the next submission waits for this one's.
+    completed_.wait(sequence, kIdleSpin);
   }
 }
 
-void Replayer::run(const Program& program, const Worker& worker) {
+void Replayer::run(Submission& submission, std::uint64_t sequence, std::byte* scratch) {
+  const Program& program = *submission.program;
+  Progress& progress = submission.progress;
   for (std::size_t i = 0; i < program.size(); ++i) {
-    const KernelEntry& kernel = program.kernel(i);
-    if (!kernel.serial || worker.index == 0) kernel.function(program.launch(i), worker);
-    if (program.meets_after(i)) barrier_.meet();
+    const std::uint32_t pieces = program.pieces(i);
+    for (;;) {
+      const std::uint32_t piece = progress.take(i, pieces);
+      if (piece >= pieces) break;
+      if (i == 0 && piece == 0) submission.start_ns = now_ns();
+      program.kernel(i).function(program.launch(i), {static_cast<int>(piece),
+                                                     static_cast<int>(pieces), scratch});
+      progress.finish_piece(i, pieces);
+    }
+    progress.wait(i, pieces);
   }
-  // Even after an empty program: a ring entry may be reused once its sequence has completed.
-  barrier_.meet();
+  if (progress.take(program.size(), 1) != 0) return;
+  if (program.size() == 0) submission.start_ns = now_ns();
+  submission.end_ns = now_ns();
+  launches_.fetch_add(program.size(), std::memory_order_relaxed);
+  completed_.raise(sequence);
 }
 
 }  // namespace helios

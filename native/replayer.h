@@ -1,6 +1,6 @@
 // The replayer: keeps programs, queues submissions, and walks each program's launches on its
-// thread pool. Every worker takes every submission from the ring and walks all its launches; they
-// meet at a barrier between dependent ones. Nothing here touches Python.
+// thread pool. Every worker takes every submission from the ring and walks all its launches, taking
+// pieces of them as `Progress` deals them out. Nothing here touches Python.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "program.h"
+#include "progress.h"
 #include "thread_pool.h"
 
 namespace helios {
@@ -40,12 +41,13 @@ class Replayer {
  private:
   struct Submission {
     const Program* program = nullptr;
+    Progress progress;
     std::int64_t start_ns = 0;
     std::int64_t end_ns = 0;
   };
 
-  void work(int index);
-  void run(const Program& program, const Worker& worker);
+  void work();
+  void run(Submission& submission, std::uint64_t sequence, std::byte* scratch);
 
   const KernelTable& table_;
   const int threads_;
@@ -56,7 +58,6 @@ class Replayer {
   std::atomic<std::uint64_t> launches_{0};
   Signal submitted_;  // one more than the last sequence once closing, so that sleepers wake
   Signal completed_;
-  Barrier barrier_;
   ThreadPool pool_;  // last: its threads use all of the above
 };
 

@@ -14,10 +14,13 @@
 namespace helios {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+void name_thread([[maybe_unused]] const std::string& name) {
+#if defined(__linux__)
+  pthread_setname_np(pthread_self(), name.c_str());
+#endif
+}
 
-// How long workers spin at a barrier: longer than a balanced launch's skew.
-constexpr std::chrono::nanoseconds kBarrierSpin = std::chrono::microseconds(100);
+}  // namespace
 
 void relax() {
 #if defined(__x86_64__)
@@ -26,14 +29,6 @@ void relax() {
   asm volatile("yield");
 #endif
 }
-
-void name_thread([[maybe_unused]] const std::string& name) {
-#if defined(__linux__)
-  pthread_setname_np(pthread_self(), name.c_str());
-#endif
-}
-
-}  // namespace
 
 void Signal::raise(std::uint64_t value) {
   // Sequentially consistent on both sides: either this sees the sleeper, or the sleeper, which
@@ -44,20 +39,8 @@ void Signal::raise(std::uint64_t value) {
   woken_.notify_all();
 }
 
-bool Signal::spin_until(std::uint64_t value, std::chrono::nanoseconds spin) const {
-  if (this->value() >= value) return true;
-  const auto end = Clock::now() + spin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (this->value() >= value) return true;
-      relax();
-    }
-  } while (Clock::now() < end);
-  return false;
-}
-
 void Signal::wait(std::uint64_t value, std::chrono::nanoseconds spin) {
-  if (spin_until(value, spin)) return;
+  if (spin_until(spin, [&] { return this->value() >= value; })) return;
   std::unique_lock lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   woken_.wait(lock, [&] { return value_.load(std::memory_order_seq_cst) >= value; });
@@ -66,24 +49,13 @@ void Signal::wait(std::uint64_t value, std::chrono::nanoseconds spin) {
 
 bool Signal::wait_for(std::uint64_t value, std::chrono::nanoseconds spin,
                       std::chrono::milliseconds limit) {
-  if (spin_until(value, spin < limit ? spin : limit)) return true;
+  if (spin_until(spin < limit ? spin : limit, [&] { return this->value() >= value; })) return true;
   std::unique_lock lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const bool reached = woken_.wait_for(
       lock, limit, [&] { return value_.load(std::memory_order_seq_cst) >= value; });
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   return reached;
-}
-
-void Barrier::meet() {
-  if (threads_ == 1) return;
-  const std::uint64_t phase = phase_.value();
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.raise(phase + 1);
-  } else {
-    phase_.wait(phase + 1, kBarrierSpin);
-  }
 }
 
 ThreadPool::ThreadPool(int threads, const std::function<void(int)>& body) {

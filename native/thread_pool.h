@@ -1,5 +1,4 @@
-// Threads that spin for a short while and then sleep: `Signal`, a counter that threads wait on,
-// and `Barrier`, where the workers of a pool meet between launches.
+// Threads that spin for a short while and then sleep, and `Signal`, a counter that they wait on.
 #pragma once
 
 #include <atomic>
@@ -12,6 +11,23 @@
 #include <vector>
 
 namespace helios {
+
+// Tells the core that this thread spins.
+void relax();
+
+// Asks `reached` again and again, for at most `spin`.
+template <class Reached>
+bool spin_until(std::chrono::nanoseconds spin, const Reached& reached) {
+  if (reached()) return true;
+  const auto end = std::chrono::steady_clock::now() + spin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (reached()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
 
 // A counter that only grows. Waiting spins for at most `spin`, then sleeps.
 class Signal {
@@ -26,24 +42,10 @@ class Signal {
                 std::chrono::milliseconds limit);
 
  private:
-  bool spin_until(std::uint64_t value, std::chrono::nanoseconds spin) const;
-
   std::atomic<std::uint64_t> value_{0};
   std::atomic<std::uint32_t> sleepers_{0};
   std::mutex mutex_;
   std::condition_variable woken_;
-};
-
-// A reusable barrier for a fixed number of threads.
-class Barrier {
- public:
-  explicit Barrier(int threads) : threads_(threads) {}
-  void meet();
-
- private:
-  const int threads_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) Signal phase_;
 };
 
 // Starts `threads` named threads that run `body(index)`; joins them when destroyed.
