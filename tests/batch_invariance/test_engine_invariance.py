@@ -4,9 +4,7 @@ request by itself. Scheduler, pages and frames are the real ones here."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,19 +18,9 @@ from ignition.preparation.prepare import Options, prepare
 from tests.batch_invariance.driving import Request
 from tests.batch_invariance.test_batch_invariance import random_requests
 from tests.checkpoints import write_huggingface
+from tests.silence import Silent
 
 NAMESPACE = "tests"
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        yield lambda done: None
-
-    def note(self, text: str) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

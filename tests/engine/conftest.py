@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ignition.preparation.prepare import Options, prepare
 from tests.checkpoints import write_huggingface
+from tests.silence import Silent
 
 PREPARATION = Options(
     namespace="tests",
@@ -20,17 +19,6 @@ PREPARATION = Options(
     decode=(1, 2, 4, 6),
     max_context=256,
 )
-
-
-class Silent:
-    """Progress that nobody watches."""
-
-    @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        yield lambda done: None
-
-    def note(self, text: str) -> None:
-        pass
 
 
 @pytest.fixture(scope="session")

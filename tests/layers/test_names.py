@@ -31,8 +31,9 @@ def test_no_model_family_occurs_in_helios() -> None:
     pattern = re.compile("|".join(FAMILIES), re.IGNORECASE)
     sources = [
         path
-        for path in HELIOS.rglob("*.py*")
-        if path.suffix in {".py", ".pyi"} and not any(path.is_relative_to(f) for f in SYNTAX_FOLDERS)
+        for pattern_of_files in ("*.py", "*.pyi")
+        for path in HELIOS.rglob(pattern_of_files)
+        if not any(path.is_relative_to(folder) for folder in SYNTAX_FOLDERS)
     ]
     assert len(sources) > 20
     found = [

@@ -72,12 +72,8 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         " top_k:r top_p:r min_p:r eos_ids:r state:w",
         "capacity",
     ),
-    _kernel(
-        "load_pending", "rows:r slot:r generation:r state:r tokens:w positions:w", "capacity"
-    ),
-    _kernel(
-        "embed", "rows:r tokens:r table:r out:w", "capacity vocab width packing", "scale"
-    ),
+    _kernel("load_pending", "rows:r slot:r generation:r state:r tokens:w positions:w", "capacity"),
+    _kernel("embed", "rows:r tokens:r table:r out:w", "capacity vocab width packing", "scale"),
     _kernel("rms_norm", "rows:r x:r weight:r out:w", "capacity width format", "epsilon"),
     _kernel(
         "linear",
