@@ -3,7 +3,7 @@
 # package, starts the server, streams one chat answer and leaves the server up (ONCE=1 stops it).
 set -euo pipefail
 
-bin=${BIN:?the environment's bin folder}
+bin=${BIN:?the bin folder of the environment}
 demo=${DEMO:-demo}
 port=${PORT:-8000}
 namespace=demo
