@@ -14,12 +14,9 @@ import pytest
 from helios.runtime.model_runtime import ModelRuntime
 from tests.checkpoints import VARIANTS
 from tests.model_parts import ModelParts, capture_tiny
-from tests.replaying import decode_logits, prefill_logits, relative_error
+from tests.replaying import BF16_LIMITS, decode_logits, prefill_logits, relative_error
 
 DATA = Path(__file__).parent.parent / "data"
-# Activations are rounded to bf16 before every product: eight bits, about 1e-3 a product. The
-# variant with most layers lets that grow further than the others do (simulated in numpy: 1.2e-2).
-LIMITS = dict.fromkeys(VARIANTS, 1e-2) | {"smollm": 1.5e-2}
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS))
@@ -49,7 +46,7 @@ def test_prefill_in_chunks_of_one_token(
     cpu: ModelRuntime, variant: str, recorded: dict[str, np.ndarray]
 ) -> None:
     got = prefill_logits(cpu, recorded["tokens"].tolist())[recorded["positions"]]
-    assert relative_error(got, recorded["logits"]) <= LIMITS[variant]
+    assert relative_error(got, recorded["logits"]) <= BF16_LIMITS[variant]
 
 
 def test_prefill_of_the_whole_text(
@@ -58,7 +55,7 @@ def test_prefill_of_the_whole_text(
     chosen = slice(5, None, 5)
     texts = [recorded["tokens"][: end + 1].tolist() for end in recorded["positions"][chosen]]
     got = np.concatenate([decode_logits(cpu, text, 0)[1] for text in texts])
-    assert relative_error(got, recorded["logits"][chosen]) <= LIMITS[variant]
+    assert relative_error(got, recorded["logits"][chosen]) <= BF16_LIMITS[variant]
 
 
 def test_reference_computes_the_same_in_float32(
