@@ -39,6 +39,8 @@ from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
 from helios.worker.startup import LoadedModel, load_model
 
+__all__ = ["Engine", "Generation", "GenerationOptions"]
+
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 _Event = TokensEvent | RejectedEvent | FailedEvent | HeliosError
