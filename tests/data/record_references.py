@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+
 from tests.checkpoints import SPECIAL_TOKENS, VARIANTS, write_huggingface
 from tests.smollm2 import find_gguf
 
