@@ -32,13 +32,38 @@ struct Tile {
   float* transposed;
   float* scores;
   float* mixed;
-  QueryState* states;
+  float* largest;
+  float* sums;
+  float* corrections;
+  TokenSpan* spans;
 };
 
+// Elements of a page: as they are stored, or widened to f32 in scratch for tiles whose queries go
+// over a page several times. The values are the same.
+struct StoredElements {
+  const std::uint16_t* at;
+  HELIOS_INLINE Floats load_up_to(std::int64_t i, std::int64_t count) const {
+    return load_f16_up_to(at + i, count);
+  }
+};
+struct WidenedElements {
+  const float* at;
+  HELIOS_INLINE Floats load_up_to(std::int64_t i, std::int64_t count) const {
+    return HELIOS_ISA::load_up_to(at + i, count);
+  }
+};
+
+WidenedElements widened(const std::uint16_t* elements, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; i += kLanes) {
+    store_up_to(out + i, load_f16_up_to(elements + i, count - i), count - i);
+  }
+  return {out};
+}
+
 // Dot products of `Queries` queries with 16 * Vectors keys; lanes are the page's tokens.
-template <int Queries, int Vectors>
+template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64_t first,
-                                 const std::uint16_t* keys, std::int64_t token) {
+                                 Elements keys, std::int64_t token) {
   Floats sums[Queries][Vectors];
   for (int q = 0; q < Queries; ++q) {
     for (int v = 0; v < Vectors; ++v) sums[q][v] = zeros();
@@ -48,7 +73,7 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64
     Floats key[Vectors];
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = token + v * kLanes;
-      key[v] = load_f16_up_to(keys + d * g.page_tokens + at, g.page_tokens - at);
+      key[v] = keys.load_up_to(d * g.page_tokens + at, g.page_tokens - at);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats element = broadcast(x[q]);
@@ -63,9 +88,9 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64
   }
 }
 
-template <int Queries>
+template <int Queries, class Elements>
 HELIOS_INLINE void score_queries(const Geometry& g, const Tile& tile, std::int64_t first,
-                                 const std::uint16_t* keys) {
+                                 Elements keys) {
   std::int64_t token = 0;
   for (; token + 2 * kLanes <= g.page_tokens; token += 2 * kLanes) {
     score_vectors<Queries, 2>(g, tile, first, keys, token);
@@ -75,57 +100,77 @@ HELIOS_INLINE void score_queries(const Geometry& g, const Tile& tile, std::int64
   }
 }
 
-void score_page(const Geometry& g, const Tile& tile, const std::uint16_t* keys) {
+template <class Elements>
+void score_page(const Geometry& g, const Tile& tile, Elements keys) {
   std::int64_t q = 0;
   for (; q + kScoreQueries <= tile.queries; q += kScoreQueries) {
     score_queries<kScoreQueries>(g, tile, q, keys);
   }
-  if constexpr (kScoreQueries > 3) {
+  if constexpr (kScoreQueries > 4) {
+    for (; q + 4 <= tile.queries; q += 4) score_queries<4>(g, tile, q, keys);
     for (; q + 3 <= tile.queries; q += 3) score_queries<3>(g, tile, q, keys);
   }
   for (; q < tile.queries; ++q) score_queries<1>(g, tile, q, keys);
 }
 
-// One online softmax step of one query: scores become weights, the mix so far is rescaled.
-void softmax_step(const Geometry& g, QueryState& state, float* scores, float* mixed) {
-  const Floats masked = broadcast(-kInfinity);
-  Floats highest = masked;
-  const auto lanes_from = [&](std::int64_t token, std::int32_t bound) {
-    const std::int64_t lane = bound - token;
-    return static_cast<int>(lane < 0 ? 0 : lane < kLanes ? lane : kLanes);
-  };
-  for (std::int64_t t = 0; t < g.page_tokens; t += kLanes) {
-    const Floats score = keep_lanes(load(scores + t), lanes_from(t, state.begin),
-                                    lanes_from(t, state.end), masked);
-    highest = maximum(score, highest);
+// Lanes of the 16 tokens from `token` on that lie before `bound`.
+HELIOS_INLINE int lanes_before(std::int64_t token, std::int32_t bound) {
+  const std::int64_t lanes = bound - token;
+  return static_cast<int>(lanes < 0 ? 0 : lanes < kLanes ? lanes : kLanes);
+}
+
+// Sixteen scores of a query; lanes outside its span hold `other`.
+HELIOS_INLINE Floats masked(Floats scores, std::int64_t token, TokenSpan span, Floats other) {
+  if (span.begin <= token && token + kLanes <= span.end) return scores;
+  return keep_lanes(scores, lanes_before(token, span.begin), lanes_before(token, span.end), other);
+}
+
+// One online softmax step for every query of the tile: scores become weights, what earlier pages
+// left is scaled down to the new maximum. A query with an empty span stays as it is.
+void softmax_step(const Geometry& g, const Tile& tile) {
+  const Floats lowest = broadcast(-kInfinity);
+  for (std::int64_t q = 0; q < tile.queries; ++q) {
+    const float* scores = tile.scores + q * g.padded_page_tokens;
+    Floats highest = lowest;
+    for (std::int64_t t = 0; t < g.page_tokens; t += kLanes) {
+      highest = maximum(masked(load(scores + t), t, tile.spans[q], lowest), highest);
+    }
+    const float page_largest = largest(highest);
+    const float before = tile.largest[q];
+    const float now = page_largest > before ? page_largest : before;
+    // Where every score is -infinity all weights are zero.
+    tile.corrections[q] = now == -kInfinity ? 0.0f : before - now;
+    tile.largest[q] = now;
   }
-  const float page_largest = largest(highest);
-  const float before = state.largest;
-  const float now = page_largest > before ? page_largest : before;
-  const float base = now == -kInfinity ? 0.0f : now;
-  Floats sums = zeros();
-  for (std::int64_t t = 0; t < g.page_tokens; t += kLanes) {
-    const Floats weight =
-        keep_lanes(exponential(load(scores + t) - broadcast(base)), lanes_from(t, state.begin),
-                   lanes_from(t, state.end), zeros());
-    store(scores + t, weight);
-    sums = sums + weight;
+  for (std::int64_t q = 0; q < tile.queries; q += kLanes) {
+    store(tile.corrections + q, exponential(load(tile.corrections + q)));
   }
-  alignas(64) float correction[kLanes];
-  store(correction, exponential(broadcast(before - base)));
-  state.sum = state.sum * correction[0] + total(sums);
-  state.largest = now;
-  for (std::int64_t d = 0; d < g.head_dim; d += kLanes) {
-    const std::int64_t count = g.head_dim - d;
-    store_up_to(mixed + d, load_up_to(mixed + d, count) * broadcast(correction[0]), count);
+  for (std::int64_t q = 0; q < tile.queries; ++q) {
+    float* scores = tile.scores + q * g.padded_page_tokens;
+    const float now = tile.largest[q];
+    const Floats base = broadcast(now == -kInfinity ? 0.0f : now);
+    Floats sums = zeros();
+    for (std::int64_t t = 0; t < g.page_tokens; t += kLanes) {
+      const Floats weights = masked(exponential(load(scores + t) - base), t, tile.spans[q], zeros());
+      store(scores + t, weights);
+      sums = sums + weights;
+    }
+    const float correction = tile.corrections[q];
+    tile.sums[q] = tile.sums[q] * correction + total(sums);
+    if (correction == 1.0f) continue;
+    float* mixed = tile.mixed + q * g.head_dim;
+    for (std::int64_t d = 0; d < g.head_dim; d += kLanes) {
+      const std::int64_t count = g.head_dim - d;
+      store_up_to(mixed + d, load_up_to(mixed + d, count) * broadcast(correction), count);
+    }
   }
 }
 
 // mixed += weight * value for tokens [begin, end) of the page, ascending.
-template <int Queries, int Vectors>
+template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t first,
-                               const std::uint16_t* values, std::int64_t begin,
-                               std::int64_t end, std::int64_t d) {
+                               Elements values, std::int64_t begin, std::int64_t end,
+                               std::int64_t d) {
   Floats sums[Queries][Vectors];
   const std::int64_t count = g.head_dim - d;
   float* mixed = tile.mixed + first * g.head_dim + d;
@@ -137,7 +182,7 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t
   for (std::int64_t t = begin; t < end; ++t) {
     Floats value[Vectors];
     for (int v = 0; v < Vectors; ++v) {
-      value[v] = load_f16_up_to(values + t * g.head_dim + d + v * kLanes, count - v * kLanes);
+      value[v] = values.load_up_to(t * g.head_dim + d + v * kLanes, count - v * kLanes);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats weight = broadcast(tile.scores[(first + q) * g.padded_page_tokens + t]);
@@ -151,9 +196,9 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t
   }
 }
 
-template <int Queries>
-void mix_range(const Geometry& g, const Tile& tile, std::int64_t first,
-               const std::uint16_t* values, std::int64_t begin, std::int64_t end) {
+template <int Queries, class Elements>
+void mix_range(const Geometry& g, const Tile& tile, std::int64_t first, Elements values,
+               std::int64_t begin, std::int64_t end) {
   if (begin >= end) return;
   std::int64_t d = 0;
   for (; d + kMixVectors * kLanes <= g.head_dim; d += kMixVectors * kLanes) {
@@ -166,34 +211,35 @@ void mix_range(const Geometry& g, const Tile& tile, std::int64_t first,
 
 // Tokens that all queries of the group have in common are read once for all; the rest before and
 // after is each query's own.
-template <int Queries>
-void mix_group(const Geometry& g, const Tile& tile, std::int64_t first,
-               const std::uint16_t* values) {
+template <int Queries, class Elements>
+void mix_group(const Geometry& g, const Tile& tile, std::int64_t first, Elements values) {
   std::int64_t begin = 0;
   std::int64_t end = g.page_tokens;
   for (int q = 0; q < Queries; ++q) {
-    const QueryState& state = tile.states[first + q];
-    begin = state.begin > begin ? state.begin : begin;
-    end = state.end < end ? state.end : end;
+    const TokenSpan span = tile.spans[first + q];
+    begin = span.begin > begin ? span.begin : begin;
+    end = span.end < end ? span.end : end;
   }
   const bool shared = begin < end;
   for (int q = 0; q < Queries; ++q) {
-    const QueryState& state = tile.states[first + q];
-    mix_range<1>(g, tile, first + q, values, state.begin, shared ? begin : state.end);
+    const TokenSpan span = tile.spans[first + q];
+    mix_range<1>(g, tile, first + q, values, span.begin, shared ? begin : span.end);
   }
   if (!shared) return;
   mix_range<Queries>(g, tile, first, values, begin, end);
   for (int q = 0; q < Queries; ++q) {
-    mix_range<1>(g, tile, first + q, values, end, tile.states[first + q].end);
+    mix_range<1>(g, tile, first + q, values, end, tile.spans[first + q].end);
   }
 }
 
-void mix_page(const Geometry& g, const Tile& tile, const std::uint16_t* values) {
+template <class Elements>
+void mix_page(const Geometry& g, const Tile& tile, Elements values) {
   std::int64_t q = 0;
   for (; q + kMixQueries <= tile.queries; q += kMixQueries) {
     mix_group<kMixQueries>(g, tile, q, values);
   }
-  if constexpr (kMixQueries > 3) {
+  if constexpr (kMixQueries > 4) {
+    for (; q + 4 <= tile.queries; q += 4) mix_group<4>(g, tile, q, values);
     for (; q + 3 <= tile.queries; q += 3) mix_group<3>(g, tile, q, values);
   }
   if constexpr (kMixQueries > 1) {
@@ -256,7 +302,10 @@ struct Attention {
                     scratch + layout.transposed,
                     scratch + layout.scores,
                     scratch + layout.mixed,
-                    reinterpret_cast<QueryState*>(scratch + layout.states)};
+                    scratch + layout.largest,
+                    scratch + layout.sums,
+                    scratch + layout.corrections,
+                    reinterpret_cast<TokenSpan*>(scratch + layout.spans)};
     const std::int64_t row_width = (g.q_heads + 2 * g.kv_heads) * g.head_dim;
     for (std::int64_t q = 0; q < tile.queries; ++q) {
       const float* head = qkv + (row + q / heads) * row_width +
@@ -265,8 +314,11 @@ struct Attention {
         tile.transposed[d * tile.queries + q] = head[d];
         tile.mixed[q * g.head_dim + d] = 0.0f;
       }
-      tile.states[q] = {-kInfinity, 0.0f, 0, 0};
+      tile.largest[q] = -kInfinity;
+      tile.sums[q] = 0.0f;
     }
+    // Lanes past the last query take part in vector steps.
+    for (std::int64_t q = 0; q < layout.queries; ++q) tile.corrections[q] = 0.0f;
     return tile;
   }
 
@@ -277,7 +329,7 @@ struct Attention {
     for (std::int64_t r = 0; r < tile.rows; ++r) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t q = r * heads + h;
-        const float sum = tile.states[q].sum;
+        const float sum = tile.sums[q];
         const Floats factor = broadcast(sum == 0.0f ? 0.0f : 1.0f / sum);
         float* mixed = tile.mixed + q * g.head_dim;
         for (std::int64_t d = 0; d < g.head_dim; d += kLanes) {
@@ -292,40 +344,81 @@ struct Attention {
     }
   }
 
+  // The page's offset in both planes for a key/value head; -1 where it has no place.
+  std::int64_t page_base(std::int64_t row, std::int64_t n, std::int64_t kv_head) const {
+    const std::int64_t page = table.page_of(slots[row], n);
+    return page < 0 ? -1 : (page * g.kv_heads + kv_head) * g.head_dim * g.page_tokens;
+  }
+
+  // Pages lie anywhere, so the hardware can't guess the next one.
+  void prefetch_page(std::int64_t base) const {
+    if (base < 0) return;
+    const auto* keys = launch.read<std::uint16_t>(attention::kKPlane) + base;
+    const auto* values = launch.read<std::uint16_t>(attention::kVPlane) + base;
+    for (std::int64_t i = 0; i < g.head_dim * g.page_tokens; i += 32) {
+      prefetch(keys + i);
+      prefetch(values + i);
+    }
+  }
+
+  // The tokens of page n that each query attends to.
+  void set_spans(const Tile& tile, std::int64_t n) const {
+    const std::int64_t heads = g.q_heads / g.kv_heads;
+    const std::int64_t page_start = n * g.page_tokens;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      const std::int64_t position = positions[tile.first_row] + r;
+      const std::int64_t since = oldest(position);
+      const std::int64_t begin = since > page_start ? since - page_start : 0;
+      const std::int64_t end = position + 1 - page_start < g.page_tokens
+                                   ? position + 1 - page_start
+                                   : g.page_tokens;
+      const bool any = begin < end;
+      const TokenSpan span{static_cast<std::int32_t>(any ? begin : 0),
+                           static_cast<std::int32_t>(any ? end : 0)};
+      for (std::int64_t h = 0; h < heads; ++h) tile.spans[r * heads + h] = span;
+    }
+  }
+
+  // The first position that a row at `position` attends to.
+  std::int64_t oldest(std::int64_t position) const {
+    return g.window > 0 && position >= g.window ? position - g.window + 1 : 0;
+  }
+
+  // One page's contribution to every query of the tile.
+  void add_page(const Tile& tile, std::int64_t base, float* scratch) const {
+    if (base < 0) {
+      for (std::int64_t i = 0; i < tile.queries * g.padded_page_tokens; ++i) tile.scores[i] = 0;
+      softmax_step(g, tile);
+      return;
+    }
+    const auto* keys = launch.read<std::uint16_t>(attention::kKPlane) + base;
+    const auto* values = launch.read<std::uint16_t>(attention::kVPlane) + base;
+    const std::int64_t count = g.head_dim * g.page_tokens;
+    if (tile.queries > kScoreQueries) {
+      score_page(g, tile, widened(keys, count, scratch));
+      softmax_step(g, tile);
+      mix_page(g, tile, widened(values, count, scratch));
+    } else {
+      score_page(g, tile, StoredElements{keys});
+      softmax_step(g, tile);
+      mix_page(g, tile, StoredElements{values});
+    }
+  }
+
   void run_tile(std::int64_t row, std::int64_t rows, std::int64_t kv_head,
                 float* scratch) const {
+    const bool any = live(row);
+    const std::int64_t first_page = any ? oldest(positions[row]) / g.page_tokens : 0;
+    const std::int64_t last_page = any ? (positions[row] + rows - 1) / g.page_tokens : -1;
+    std::int64_t base = any ? page_base(row, first_page, kv_head) : -1;
+    prefetch_page(base);
     const Tile tile = load_tile(row, rows, kv_head, scratch);
-    if (live(row)) {
-      const std::int64_t heads = g.q_heads / g.kv_heads;
-      const std::int64_t first = positions[row];
-      const std::int64_t last = first + rows - 1;
-      const std::int64_t oldest = g.window > 0 && first >= g.window ? first - g.window + 1 : 0;
-      for (std::int64_t n = oldest / g.page_tokens; n <= last / g.page_tokens; ++n) {
-        const std::int64_t page = table.page_of(slots[row], n);
-        const std::int64_t base = (page * g.kv_heads + kv_head) * g.head_dim * g.page_tokens;
-        if (page >= 0) {
-          score_page(g, tile, launch.read<std::uint16_t>(attention::kKPlane) + base);
-        }
-        for (std::int64_t q = 0; q < tile.queries; ++q) {
-          float* scores = tile.scores + q * g.padded_page_tokens;
-          if (page < 0) {
-            for (std::int64_t t = 0; t < g.padded_page_tokens; ++t) scores[t] = 0.0f;
-          }
-          const std::int64_t position = first + q / heads;
-          const std::int64_t since =
-              g.window > 0 && position >= g.window ? position - g.window + 1 : 0;
-          const std::int64_t page_start = n * g.page_tokens;
-          const std::int64_t begin = since > page_start ? since - page_start : 0;
-          const std::int64_t end = position + 1 - page_start < g.page_tokens
-                                       ? position + 1 - page_start
-                                       : g.page_tokens;
-          QueryState& state = tile.states[q];
-          state.begin = static_cast<std::int32_t>(begin < end ? begin : 0);
-          state.end = static_cast<std::int32_t>(begin < end ? end : 0);
-          if (begin < end) softmax_step(g, state, scores, tile.mixed + q * g.head_dim);
-        }
-        if (page >= 0) mix_page(g, tile, launch.read<std::uint16_t>(attention::kVPlane) + base);
-      }
+    for (std::int64_t n = first_page; n <= last_page; ++n) {
+      const std::int64_t next = n < last_page ? page_base(row, n + 1, kv_head) : -1;
+      prefetch_page(next);
+      set_spans(tile, n);
+      add_page(tile, base, scratch + layout.page);
+      base = next;
     }
     write_tile(tile, kv_head);
   }

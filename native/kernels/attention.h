@@ -17,10 +17,14 @@ struct AttentionScratch {
   std::int64_t tile_rows;
   std::int64_t queries;
   // Offsets in floats, each a multiple of 16.
-  std::int64_t transposed;  // [head_dim][queries], scaled nothing, queries side by side
-  std::int64_t scores;      // [queries][page_tokens rounded up to 16]
-  std::int64_t mixed;       // [queries][head_dim], the running output
-  std::int64_t states;      // [queries]: QueryState
+  std::int64_t transposed;   // [head_dim][queries]: queries side by side
+  std::int64_t scores;       // [queries][page_tokens rounded up to 16]
+  std::int64_t mixed;        // [queries][head_dim]: the running output
+  std::int64_t largest;      // [queries]: the running maximum of the scores
+  std::int64_t sums;         // [queries]: the running sum of the weights
+  std::int64_t corrections;  // [queries]: what the current page scales earlier weights by
+  std::int64_t spans;        // [queries]: TokenSpan
+  std::int64_t page;         // [head_dim * page_tokens]: keys or values of a page, widened
   std::int64_t floats;
 
   HELIOS_INLINE constexpr AttentionScratch(std::int64_t heads_per_kv, std::int64_t head_dim,
@@ -30,18 +34,19 @@ struct AttentionScratch {
     transposed = 0;
     scores = transposed + padded(head_dim * queries);
     mixed = scores + queries * padded(page_tokens);
-    states = mixed + padded(queries * head_dim);
-    floats = states + padded(queries * 4);
+    largest = mixed + padded(queries * head_dim);
+    sums = largest + padded(queries);
+    corrections = sums + padded(queries);
+    spans = corrections + padded(queries);
+    page = spans + padded(queries * 2);
+    floats = page + padded(head_dim * page_tokens);
   }
 };
 
-// Of one query: running maximum and sum, and its valid tokens [begin, end) in the current page.
-struct QueryState {
-  float largest;
-  float sum;
+// A query's valid tokens [begin, end) in the current page; begin = end where there are none.
+struct TokenSpan {
   std::int32_t begin;
   std::int32_t end;
 };
-static_assert(sizeof(QueryState) == 16);
 
 }  // namespace helios

@@ -44,6 +44,9 @@ HELIOS_INLINE std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
+// A hint only: touches nothing, whatever the address.
+HELIOS_INLINE void prefetch(const void* at) { __builtin_prefetch(at, 0, 3); }
+
 // First `count` lanes of memory (any count, 16 and more meaning all), zero elsewhere.
 HELIOS_INLINE Floats load_up_to(const float* at, std::int64_t count) {
   return count >= kLanes ? load(at) : load_partial(at, static_cast<int>(count));

@@ -180,7 +180,7 @@ HELIOS_INLINE double total(Doubles sum) {
 // Register tiles that fit 32 registers.
 inline constexpr int kFloatRows = 6, kFloatTiles = 4;
 inline constexpr int kQuantisedRows = 4, kQuantisedTiles = 2;
-inline constexpr int kScoreQueries = 8;
-inline constexpr int kMixQueries = 4, kMixVectors = 4;
+inline constexpr int kScoreQueries = 12;
+inline constexpr int kMixQueries = 6, kMixVectors = 4;
 
 }  // namespace helios::HELIOS_ISA
