@@ -183,9 +183,8 @@ def main() -> None:
         f"at most {floor:.0f} steps/s"
     )
     for (engine, row), rates in samples.items():
-        text = (
-            f"{engine:10} {row:18} {median(rates):8.1f} tok/s ({min(rates):.0f}..{max(rates):.0f})"
-        )
+        middle, least, most = median(rates), min(rates), max(rates)
+        text = f"{engine:10} {row:18} {middle:8.1f} tok/s ({least:.0f}..{most:.0f})"
         if row.startswith("decode"):
             lanes = int(row.split()[1])
             text += f"  {100 * middle / lanes / floor:3.0f} % of the floor"
