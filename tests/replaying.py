@@ -58,7 +58,7 @@ def run_round(runtime: ModelRuntime, program: ProgramInfo, lanes: Sequence[LaneW
 def read_logits(runtime: ModelRuntime, rows: int) -> NDArray[np.float32]:
     """The first rows of the last round's logits, `f32 [rows, vocabulary]`."""
     logits: NDArray[np.float32] = runtime.read_buffer("logits")
-    return logits[:rows, : runtime.geometry.vocabulary_tokens].copy()
+    return logits[:rows].copy()
 
 
 def prefill_logits(

@@ -11,7 +11,7 @@ from helios.contract.model import GraphContract
 from helios.errors import ContractError
 from ignition.preparation.paged_text import Extents
 from ignition.preparation.prepare import Options
-from tests.checkpoints import VARIANTS
+from tests.checkpoints import TOKENS, VARIANTS
 from tests.ignition.conftest import EXTENTS, Captured
 
 Capture = Callable[..., Captured]
@@ -120,8 +120,8 @@ def test_the_contract_describes_the_model(captured: Capture, variant: str) -> No
     v = VARIANTS[variant]
     contract = captured(variant).contract
     assert contract.model.version == 3
-    assert contract.model.vocabulary.sampled_tokens == v.vocabulary
-    assert contract.model.vocabulary.mask_words == -(-v.vocabulary // 32)
+    assert contract.model.vocabulary.sampled_tokens == TOKENS
+    assert contract.model.vocabulary.mask_words == -(-TOKENS // 32)
     assert contract.model.input_vocabulary.input_tokens == v.vocabulary
     assert contract.max_context_tokens == EXTENTS.max_context_tokens
     assert contract.prefill_extents == EXTENTS.prefill

@@ -142,13 +142,13 @@ def sample(
     lanes: Lanes,
     state: BufferHandle,
     logits: BufferHandle,
-    vocabulary: int,
+    sampled_tokens: int,
     *,
     selection: Selection | None = None,
     prompt: PromptLanes | None = None,
 ) -> Sampled:
-    """Samples from each row of `logits` (f32 [rows, vocabulary]). Rows are lanes, or the lanes
-    of `selection`."""
+    """Samples an id below `sampled_tokens` from each row of `logits` (f32 [rows, vocabulary]).
+    Rows are lanes, or the lanes of `selection`."""
     capacity = lanes.rows.capacity
     tokens = program.workspace("sampled_tokens", pb.DTYPE_I32, (capacity,))
     logprobs = program.workspace("sampled_logprobs", pb.DTYPE_F32, (capacity,))
@@ -164,9 +164,8 @@ def sample(
         operands["lane"] = selection.lane
     if prompt is not None:
         operands["query_length"] = prompt.query_length
-    program.launch(
-        "sample", operands, {"capacity": capacity, "vocab": vocabulary, "stride": vocabulary}
-    )
+    attributes = {"capacity": capacity, "vocab": sampled_tokens, "stride": logits.shape[-1]}
+    program.launch("sample", operands, attributes)
     return Sampled(tokens, logprobs)
 
 

@@ -213,7 +213,7 @@ def paged_cache(planes: Sequence[str]) -> pb.CacheContract:
 
 
 def vocabulary(tokens: int) -> pb.Vocabulary:
-    """A vocabulary that is sampled whole."""
+    """A vocabulary whose ids below `tokens` may be sampled."""
     return pb.Vocabulary(
         sampled_tokens=tokens,
         histogram_tokens=tokens,

@@ -77,6 +77,10 @@ class PagedTextModel(Protocol):
     def vocabulary_tokens(self) -> int:
         """Width of a row of logits."""
 
+    @property
+    def sampled_tokens(self) -> int:
+        """Ids below it may be sampled."""
+
     def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
         """Records the forward pass of rows: f32 rows before the final norm."""
 
@@ -166,7 +170,7 @@ class _Frame:
             lanes,
             self._state,
             self._logits,
-            self._model.vocabulary_tokens,
+            self._model.sampled_tokens,
             selection=selection,
             prompt=prompt,
         )
@@ -182,9 +186,7 @@ class _Frame:
         at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
         x = self._model.hidden(program, at, self._table)
         self._model.head(program, lanes.rows, x, self._logits)
-        sampled = ops.sample(
-            program, lanes, self._state, self._logits, self._model.vocabulary_tokens
-        )
+        sampled = ops.sample(program, lanes, self._state, self._logits, self._model.sampled_tokens)
         ops.commit(program, lanes, sampled, self._state, self._completion)
         return graph
 

@@ -23,6 +23,7 @@ from ignition.preparation.checkpoints.checkpoint import Checkpoint, ModelParamet
 from ignition.preparation.checkpoints.rope import inverse_frequencies
 from ignition.preparation.paged_text import Extents
 from ignition.preparation.stored_matrix import concatenate, interleave_tiles
+from ignition.preparation.tokenizers.extent import token_extent
 from ignition.preparation.weights import Join, WeightSet
 
 NAME = "llama"
@@ -41,10 +42,11 @@ def capture(
             where=checkpoint.family,
             remedy="This recipe knows silu",
         )
-    model = _DenseDecoder(parameters, recorder, weights)
+    sampled = min(parameters.vocabulary, token_extent(checkpoint.tokenizer_json()))
+    model = _DenseDecoder(parameters, sampled, recorder, weights)
     return contract_pb2.ModelContract(
         version=contract.CONTRACT_VERSION,
-        vocabulary=contract.vocabulary(parameters.vocabulary),
+        vocabulary=contract.vocabulary(sampled),
         input_vocabulary=contract_pb2.InputVocabulary(input_tokens=parameters.vocabulary),
         cache=contract.paged_cache(model.plane_names),
         graphs=paged_text.record(recorder, model, extents),
@@ -75,8 +77,11 @@ class _Layer:
 class _DenseDecoder:
     """The model as `paged_text` asks for it."""
 
-    def __init__(self, p: ModelParameters, recorder: Recorder, weights: WeightSet) -> None:
+    def __init__(
+        self, p: ModelParameters, sampled_tokens: int, recorder: Recorder, weights: WeightSet
+    ) -> None:
         self._parameters = p
+        self._sampled_tokens = sampled_tokens
         self._heads = Heads(p.heads, p.kv_heads, p.head_dim)
         self._embedding = weights.vocabulary_matrix("embedding")
         self._rotary = RotaryEmbedding(
@@ -89,6 +94,10 @@ class _DenseDecoder:
     @property
     def vocabulary_tokens(self) -> int:
         return self._parameters.vocabulary
+
+    @property
+    def sampled_tokens(self) -> int:
+        return self._sampled_tokens
 
     @property
     def plane_names(self) -> list[str]:
