@@ -42,14 +42,16 @@ struct Tile {
 // over a page several times. The values are the same.
 struct StoredElements {
   const std::uint16_t* at;
-  HELIOS_INLINE Floats load_up_to(std::int64_t i, std::int64_t count) const {
+  HELIOS_INLINE Floats all(std::int64_t i) const { return load_f16(at + i); }
+  HELIOS_INLINE Floats up_to(std::int64_t i, std::int64_t count) const {
     return load_f16_up_to(at + i, count);
   }
 };
 struct WidenedElements {
   const float* at;
-  HELIOS_INLINE Floats load_up_to(std::int64_t i, std::int64_t count) const {
-    return HELIOS_ISA::load_up_to(at + i, count);
+  HELIOS_INLINE Floats all(std::int64_t i) const { return load(at + i); }
+  HELIOS_INLINE Floats up_to(std::int64_t i, std::int64_t count) const {
+    return load_up_to(at + i, count);
   }
 };
 
@@ -60,7 +62,8 @@ WidenedElements widened(const std::uint16_t* elements, std::int64_t count, float
   return {out};
 }
 
-// Dot products of `Queries` queries with 16 * Vectors keys; lanes are the page's tokens.
+// Dot products of `Queries` queries with 16 * Vectors keys; lanes are the page's tokens. Several
+// vectors are always whole, a single one may be the page's ragged end.
 template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64_t first,
                                  Elements keys, std::int64_t token) {
@@ -72,8 +75,8 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const Tile& tile, std::int64
   for (std::int64_t d = 0; d < g.head_dim; ++d, x += tile.queries) {
     Floats key[Vectors];
     for (int v = 0; v < Vectors; ++v) {
-      const std::int64_t at = token + v * kLanes;
-      key[v] = keys.load_up_to(d * g.page_tokens + at, g.page_tokens - at);
+      const std::int64_t at = d * g.page_tokens + token + v * kLanes;
+      key[v] = Vectors > 1 ? keys.all(at) : keys.up_to(at, g.page_tokens - token);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats element = broadcast(x[q]);
@@ -166,13 +169,14 @@ void softmax_step(const Geometry& g, const Tile& tile) {
   }
 }
 
-// mixed += weight * value for tokens [begin, end) of the page, ascending.
+// mixed += weight * value for tokens [begin, end) of the page, ascending. Several vectors are
+// always whole, a single one may be the head's ragged end.
 template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t first,
                                Elements values, std::int64_t begin, std::int64_t end,
                                std::int64_t d) {
   Floats sums[Queries][Vectors];
-  const std::int64_t count = g.head_dim - d;
+  const std::int64_t count = Vectors > 1 ? Vectors * kLanes : g.head_dim - d;
   float* mixed = tile.mixed + first * g.head_dim + d;
   for (int q = 0; q < Queries; ++q) {
     for (int v = 0; v < Vectors; ++v) {
@@ -182,7 +186,8 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, const Tile& tile, std::int64_t
   for (std::int64_t t = begin; t < end; ++t) {
     Floats value[Vectors];
     for (int v = 0; v < Vectors; ++v) {
-      value[v] = values.load_up_to(t * g.head_dim + d + v * kLanes, count - v * kLanes);
+      const std::int64_t at = t * g.head_dim + d + v * kLanes;
+      value[v] = Vectors > 1 ? values.all(at) : values.up_to(at, count);
     }
     for (int q = 0; q < Queries; ++q) {
       const Floats weight = broadcast(tile.scores[(first + q) * g.padded_page_tokens + t]);
