@@ -16,6 +16,17 @@ cmake -S "$here" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release \
   "-DPython_EXECUTABLE=$(command -v "$python")" > "$build.configure.log" 2>&1 \
   || { cat "$build.configure.log" >&2; exit 1; }
 cmake --build "$build" --parallel 2
+# A function that is compiled for a wide instruction set outside its namespace could be the copy
+# that the linker keeps for all.
+for set in avx512 avx2 portable; do
+  for object in "$build/CMakeFiles/kernels_$set.dir/kernels/"*.o; do
+    [ -e "$object" ] || continue
+    if nm -C --defined-only "$object" | grep -E ' [WVu] ' | grep -Ev "helios::$set::|DW.ref."; then
+      echo "$object defines shared symbols outside helios::$set" >&2
+      exit 1
+    fi
+  done
+done
 # Renamed into place: processes that run with the old library keep it.
 for library in "$build"/_native*.so; do
   installed=$root/src/helios/$(basename "$library")

@@ -26,7 +26,7 @@ enum class Packing : std::int64_t {
 // Values of `format` attributes.
 enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2, kQ16 = 3 };
 
-constexpr bool is_quantised(Format format) { return format >= Format::kQ8; }
+HELIOS_INLINE constexpr bool is_quantised(Format format) { return format >= Format::kQ8; }
 
 HELIOS_INLINE constexpr bool is_quantised(Packing packing) { return packing >= Packing::kTile16Q8_0; }
 

@@ -323,7 +323,8 @@ struct Attention {
       tile.sums[q] = 0.0f;
     }
     // Lanes past the last query take part in vector steps.
-    for (std::int64_t q = 0; q < layout.queries; ++q) tile.corrections[q] = 0.0f;
+    const std::int64_t lanes = AttentionScratch::padded(tile.queries);
+    for (std::int64_t q = tile.queries; q < lanes; ++q) tile.corrections[q] = 0.0f;
     return tile;
   }
 
