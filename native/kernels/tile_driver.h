@@ -19,12 +19,11 @@ struct alignas(64) GroupSums {
 using MultiplyFunction = void (*)(const TileMatrix&, std::int64_t tile,
                                   const std::byte* const* rows, GroupSums& sums, int first);
 
-// One packing's products: by number of rows, for `wide_tiles` tiles and for one.
+// One packing's products: by number of rows, for 1, 2 and 4 tiles; null where a packing takes
+// several smaller steps instead.
 struct TileProduct {
   int maximum_rows;
-  int wide_tiles[kMaximumRows + 1];
-  MultiplyFunction wide[kMaximumRows + 1];
-  MultiplyFunction single[kMaximumRows + 1];
+  MultiplyFunction by_tiles[kMaximumRows + 1][3];
 };
 
 template <class Product, int Rows, int Tiles>
@@ -43,9 +42,9 @@ void multiply(const TileMatrix& matrix, std::int64_t tile, const std::byte* cons
 template <class Product, int Rows>
 constexpr void fill_rows(TileProduct& table) {
   constexpr int kTiles = Rows == 1 ? Product::kSingleRowTiles : Product::kTiles;
-  table.wide_tiles[Rows] = kTiles;
-  table.wide[Rows] = multiply<Product, Rows, kTiles>;
-  table.single[Rows] = multiply<Product, Rows, 1>;
+  table.by_tiles[Rows][0] = multiply<Product, Rows, 1>;
+  if constexpr (kTiles >= 2) table.by_tiles[Rows][1] = multiply<Product, Rows, 2>;
+  if constexpr (kTiles >= 4) table.by_tiles[Rows][2] = multiply<Product, Rows, 4>;
   if constexpr (Rows > 1) fill_rows<Product, Rows - 1>(table);
 }
 
@@ -87,33 +86,66 @@ struct ActivationMatrix {
   std::int64_t row_nbytes;
 };
 
+// One row block and one group of tiles, in the widest steps that the packing has.
+HELIOS_INLINE void multiply_group(const TileProduct& product, const TileMatrix& matrix,
+                                  const std::byte* const* rows, int row_count, std::int64_t tile,
+                                  int tiles, GroupSums& sums) {
+  const MultiplyFunction* by_tiles = product.by_tiles[row_count];
+  int t = 0;
+  for (int step = 2; step >= 0; --step) {
+    if (by_tiles[step] == nullptr) continue;
+    for (; t + (1 << step) <= tiles; t += 1 << step) {
+      by_tiles[step](matrix, tile + t, rows, sums, t);
+    }
+  }
+}
+
+// Rows from which on a launch is divided over rows as well as outputs: with this many, loading a
+// group's weights again for each chunk costs little, and pieces come out even.
+inline constexpr std::int64_t kChunkRows = 64;
+
 // Calls `epilogue(first_row, rows, first_tile, tiles, sums)` for every row block and group of
-// tiles. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up to kGroupTiles.
+// tiles of this worker's share. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up
+// to kGroupTiles.
 template <class Epilogue>
 HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
                                   const ActivationMatrix& x, int unit, const Worker& worker,
                                   const Epilogue& epilogue) {
-  const std::int64_t units = (matrix.tiles + unit - 1) / unit;
-  const Range share = worker.share(units);
-  const std::int64_t end_tile = share.end * unit < matrix.tiles ? share.end * unit : matrix.tiles;
   GroupSums sums;
-  for (std::int64_t tile = share.begin * unit; tile < end_tile; tile += kGroupTiles) {
-    const int tiles = static_cast<int>(
-        end_tile - tile < kGroupTiles ? end_tile - tile : std::int64_t{kGroupTiles});
-    for (std::int64_t row = 0; row < x.rows; row += product.maximum_rows) {
-      const int rows = static_cast<int>(x.rows - row < product.maximum_rows
-                                            ? x.rows - row
+  const auto run = [&](std::int64_t tile, std::int64_t end_tile, std::int64_t row,
+                       std::int64_t end_row) {
+    const int tiles = static_cast<int>(end_tile - tile);
+    for (; row < end_row; row += product.maximum_rows) {
+      const int rows = static_cast<int>(end_row - row < product.maximum_rows
+                                            ? end_row - row
                                             : std::int64_t{product.maximum_rows});
       const std::byte* pointers[kMaximumRows];
       for (int r = 0; r < rows; ++r) pointers[r] = x.base + (row + r) * x.row_nbytes;
-      const int wide = product.wide_tiles[rows];
-      int t = 0;
-      for (; t + wide <= tiles; t += wide) {
-        product.wide[rows](matrix, tile + t, pointers, sums, t);
-      }
-      for (; t < tiles; ++t) product.single[rows](matrix, tile + t, pointers, sums, t);
+      multiply_group(product, matrix, pointers, rows, tile, tiles, sums);
       epilogue(row, rows, tile, tiles, sums);
     }
+  };
+  const auto smaller = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
+
+  if (x.rows <= kChunkRows) {
+    // Several rows at a time need two tiles for each step to keep the multipliers busy.
+    const int step = x.rows > 1 && unit < 2 ? 2 : unit;
+    const Range share = worker.share(ceil_divide(matrix.tiles, step));
+    const std::int64_t end = smaller(share.end * step, matrix.tiles);
+    for (std::int64_t tile = share.begin * step; tile < end; tile += kGroupTiles) {
+      run(tile, smaller(tile + kGroupTiles, end), 0, x.rows);
+    }
+    return;
+  }
+  const std::int64_t row_blocks = ceil_divide(x.rows, product.maximum_rows);
+  const std::int64_t chunks = ceil_divide(x.rows, kChunkRows);
+  const Range share = worker.share(ceil_divide(matrix.tiles, kGroupTiles) * chunks);
+  for (std::int64_t item = share.begin; item < share.end; ++item) {
+    const std::int64_t tile = item / chunks * kGroupTiles;
+    const std::int64_t chunk = item % chunks;
+    run(tile, smaller(tile + kGroupTiles, matrix.tiles),
+        row_blocks * chunk / chunks * product.maximum_rows,
+        smaller(row_blocks * (chunk + 1) / chunks * product.maximum_rows, x.rows));
   }
 }
 

@@ -399,6 +399,14 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
                     _first(linear_silu_mul), **weights, out_format=out_format,
                     rows=9, capacity=9, outputs=96 if out_format in QUANTISED_FORMATS else 48,
                 )  # fmt: skip
+    many = {"rows": 70, "capacity": 70, "width": 64}
+    made["linear_many_rows"] = partial(
+        _first(linear), packing=Packing.TILE16_Q4_1, format_=Q8_FORMAT, outputs=87, **many
+    )
+    made["silu_many_rows"] = partial(
+        _first(linear_silu_mul), packing=Packing.TILE16_BF16, format_=BF16_FORMAT,
+        out_format=Q8_FORMAT, outputs=96, **many,
+    )  # fmt: skip
     for head_dim, page_tokens in ((64, 32), (38, 20), (128, 16)):
         extents: dict[str, Any] = {
             "q_heads": 6,

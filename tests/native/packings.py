@@ -98,7 +98,7 @@ def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, widt
     d = (rng.uniform(0.5, 1.5, (tiles, blocks, 16)) / spread * live).astype(np.float16)
     wide = d.astype(np.float32)[:, :, None, :]
     if packing in (Packing.TILE16_Q4_0, Packing.TILE16_Q4_1):
-        both = codes[:, :, :16] | codes[:, :, 16:] << 4
+        both = (codes[:, :, :16] | codes[:, :, 16:] << 4).astype(np.uint8)
         q = both.reshape(tiles, blocks, 4, 4, 16).swapaxes(3, 4)
     else:
         q = codes.reshape(tiles, blocks, 8, 4, 16).swapaxes(3, 4)

@@ -116,3 +116,26 @@ def test_outputs_do_not_depend_on_the_matrix_around_them(instruction_set: str) -
             weight=matrix.data[: tiles * 64 * 32], out=np.zeros((5, 16 * tiles), np.float32)
         ).with_integers(outputs=16 * tiles)
         np.testing.assert_array_equal(run(part, instruction_set)["out"], whole[:, : 16 * tiles])
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("packing", [Packing.TILE16_Q4_1, Packing.TILE16_Q6_K, Packing.TILE16_BF16])
+@pytest.mark.parametrize("build", [cases.linear, cases.linear_silu_mul])
+def test_many_rows_are_divided_without_a_trace(
+    build: Callable[..., tuple[Any, ...]], packing: Packing, instruction_set: str
+) -> None:
+    # Past a number of rows, launches are divided over rows too.
+    extents: dict[str, Any] = {"rows": 150, "capacity": 150, "width": 64}
+    if build is cases.linear:
+        extents["outputs"] = 215
+    else:
+        extents |= {"outputs": 160, "out_format": Q8_FORMAT}
+    format_ = cases.activation_formats(packing)[0]
+    case: Case = build(np.random.default_rng(4), packing=packing, format_=format_, **extents)[0]
+    whole = run(case, instruction_set, threads=1)["out"]
+    for threads in (2, 3, 5):
+        again = run(case, instruction_set, threads=threads)["out"]
+        assert again.tobytes() == whole.tobytes(), threads
+    for picked in ([0], [149], list(range(64)), list(range(3, 68)), list(range(20, 150))):
+        apart = run(rows_of(case, picked, len(picked)), instruction_set)["out"]
+        assert apart.tobytes() == whole[picked].tobytes(), picked
