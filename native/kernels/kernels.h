@@ -8,10 +8,13 @@ namespace helios {
 
 // Vector passes over a row of logits, used by `sample`, whose logic is compiled once.
 struct LogitScans {
-  static constexpr std::int64_t kMaximumBlock = 64;
   static constexpr std::int64_t kSumBlock = 1024;
+  // Logits i with equal i / kMaximumGroup and i % kMaximumStride make a block of maxima: 16 blocks
+  // a group, found without a step across lanes.
+  static constexpr std::int64_t kMaximumGroup = 256;
+  static constexpr std::int64_t kMaximumStride = 16;
 
-  // Largest value of each block of kMaximumBlock logits; NaN counts as -infinity.
+  // Largest value of each block, of all groups in order; NaN counts as -infinity.
   void (*block_maxima)(const float* logits, std::int64_t count, float* maxima);
   // Sum of e^(logit - largest) in f64; NaN where a logit is.
   double (*sum_exponentials)(const float* logits, std::int64_t count, float largest);

@@ -16,7 +16,8 @@
 namespace helios {
 namespace {
 
-constexpr std::int64_t kMaximumBlock = LogitScans::kMaximumBlock;
+constexpr std::int64_t kMaximumGroup = LogitScans::kMaximumGroup;
+constexpr std::int64_t kMaximumStride = LogitScans::kMaximumStride;
 constexpr std::int64_t kSumBlock = LogitScans::kSumBlock;
 constexpr std::int64_t kFirstCandidates = 128;
 
@@ -29,11 +30,15 @@ bool before(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
+constexpr std::int64_t block_count(std::int64_t vocab) {
+  return ceil_divide(vocab, kMaximumGroup) * kMaximumStride;
+}
+
 constexpr std::int64_t padded(std::int64_t nbytes) { return (nbytes + 63) / 64 * 64; }
 
 // Views of a worker's scratch for a vocabulary.
 struct Scratch {
-  float* maxima;          // of each block of kMaximumBlock logits
+  float* maxima;          // of each block (kernels.h)
   float* sorted_maxima;
   double* block_sums;     // of each block of kSumBlock weights
   float* weights;         // one a candidate, or one block of the vocabulary
@@ -48,7 +53,7 @@ struct Scratch {
       used += padded(size);
       return at;
     };
-    const std::int64_t blocks = ceil_divide(vocab, kMaximumBlock);
+    const std::int64_t blocks = block_count(vocab);
     maxima = reinterpret_cast<float*>(take(blocks * 4));
     sorted_maxima = reinterpret_cast<float*>(take(blocks * 4));
     block_sums = reinterpret_cast<double*>(take(ceil_divide(vocab, kSumBlock) * 8));
@@ -63,21 +68,21 @@ class Row {
  public:
   Row(const float* logits, std::int64_t vocab, const LogitScans& scans, const Scratch& scratch)
       : logits_(logits), vocab_(vocab), scans_(scans), scratch_(scratch) {
-    blocks_ = ceil_divide(vocab, kMaximumBlock);
+    blocks_ = block_count(vocab);
     scans_.block_maxima(logits, vocab, scratch_.maxima);
     largest_ = *std::max_element(scratch_.maxima, scratch_.maxima + blocks_);
   }
 
   // First id of the largest logit; NaN never wins, 0 where nothing does.
   std::int32_t greedy() const {
+    std::int64_t first = vocab_;
     for (std::int64_t b = 0; b < blocks_; ++b) {
       if (scratch_.maxima[b] != largest_) continue;
-      const std::int64_t end = std::min((b + 1) * kMaximumBlock, vocab_);
-      for (std::int64_t i = b * kMaximumBlock; i < end; ++i) {
-        if (logits_[i] == largest_) return static_cast<std::int32_t>(i);
-      }
+      for_block(b, [&](std::int64_t i) {
+        if (logits_[i] == largest_) first = std::min(first, i);
+      });
     }
-    return 0;
+    return first < vocab_ ? static_cast<std::int32_t>(first) : 0;
   }
 
   float logprob(std::int32_t token) const {
@@ -94,6 +99,14 @@ class Row {
   }
 
  private:
+  // Calls `visit` with the index of every logit of a block of maxima.
+  template <class Visit>
+  void for_block(std::int64_t block, const Visit& visit) const {
+    const std::int64_t group = block / kMaximumStride * kMaximumGroup;
+    const std::int64_t end = std::min(group + kMaximumGroup, vocab_);
+    for (std::int64_t i = group + block % kMaximumStride; i < end; i += kMaximumStride) visit(i);
+  }
+
   // No order needed: sums over blocks find the block, a walk through it the token.
   std::int32_t draw_from_all(float temperature, float least, double u) const {
     const std::int64_t blocks = ceil_divide(vocab_, kSumBlock);
@@ -171,12 +184,11 @@ class Row {
     std::int64_t found = 0;
     for (std::int64_t b = 0; b < blocks_; ++b) {
       if (!(scratch_.maxima[b] >= bound)) continue;
-      const std::int64_t end = std::min((b + 1) * kMaximumBlock, vocab_);
-      for (std::int64_t i = b * kMaximumBlock; i < end; ++i) {
+      for_block(b, [&](std::int64_t i) {
         if (logits_[i] >= bound) {
           scratch_.candidates[found++] = {logits_[i], static_cast<std::int32_t>(i)};
         }
-      }
+      });
     }
     Candidate* first = scratch_.candidates;
     if (wanted < found) {

@@ -6,16 +6,17 @@ namespace helios::HELIOS_ISA {
 namespace {
 
 void block_maxima(const float* logits, std::int64_t count, float* maxima) {
-  for (std::int64_t i = 0; i < count; i += LogitScans::kMaximumBlock, ++maxima) {
-    const Floats lowest = broadcast(-__builtin_inff());
+  static_assert(LogitScans::kMaximumStride == kLanes);
+  const Floats lowest = broadcast(-__builtin_inff());
+  for (std::int64_t i = 0; i < count; i += LogitScans::kMaximumGroup, maxima += kLanes) {
     Floats highest = lowest;
-    for (std::int64_t j = i; j < i + LogitScans::kMaximumBlock && j < count; j += kLanes) {
+    for (std::int64_t j = i; j < i + LogitScans::kMaximumGroup && j < count; j += kLanes) {
       const std::int64_t live = count - j;
       Floats value = load_up_to(logits + j, live);
       if (live < kLanes) value = keep_lanes(value, 0, static_cast<int>(live), lowest);
       highest = maximum(value, highest);
     }
-    *maxima = largest(highest);
+    store(maxima, highest);
   }
 }
 
