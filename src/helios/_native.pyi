@@ -11,9 +11,14 @@ def catalogue() -> list[tuple[str, list[str], list[str], list[str]]]:
     Optional operands end in "?"."""
 
 class Replayer:
-    """A thread pool and a queue of submissions, executed one after the other."""
+    """A thread pool and a queue of submissions, executed one after the other.
 
-    def __init__(self, threads: int, instruction_set: str) -> None: ...
+    The pool's own threads ("helios-pool-0", …) execute; between submissions they sleep. What is
+    still open at interpreter exit is closed then."""
+
+    def __init__(self, threads: int, instruction_set: str) -> None:
+        """Starts the threads. Raises ValueError for a number of threads outside 1 to 1024 or a
+        set that isn't among `instruction_sets()`."""
     def add_program(
         self,
         kernels: NDArray[np.int32],
@@ -26,16 +31,21 @@ class Replayer:
         floats: NDArray[np.float64],
     ) -> int:
         """Registers a launch list (CSR arrays, one entry of *_starts a launch plus the end) and
-        returns its id. Address 0 is an absent operand. Raises ValueError naming the launch, the
-        kernel and the operand that doesn't fit its attributes."""
+        returns its id. Address 0 is an absent operand. The list is copied; the memory at the
+        addresses must stay alive until `close`. Raises ValueError naming the launch, the kernel
+        and the operand or attribute that doesn't fit."""
     def submit(self, program: int, sequence: int) -> None:
-        """Queues a program and returns at once. Sequences ascend by one from 1."""
+        """Queues a program and returns at once. Sequences ascend by one from 1. Raises ValueError
+        for any other sequence or an unknown program, RuntimeError after `close` and when 256
+        submissions are outstanding."""
     def completed(self) -> int:
         """The last sequence whose program has run."""
     def wait(self, sequence: int, timeout_ms: int) -> bool:
-        """Waits, without the GIL, until `sequence` has completed; False on time-out."""
+        """Waits, without the GIL, until `sequence` has completed; False on time-out. Signals are
+        handled after the wait, so keep `timeout_ms` short where they matter."""
     def timing(self, sequence: int) -> tuple[int, int]:
-        """(start_ns, end_ns) of one of the last 256 sequences, on time.monotonic_ns's clock."""
+        """(start_ns, end_ns) of a completed one of the last 256 sequences, on
+        time.monotonic_ns's clock. Raises ValueError for any other."""
     def launches(self) -> int:
         """Launches executed so far."""
     def close(self) -> None:
