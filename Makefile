@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= auto
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test parity lint types layers schema wheel asan smoke dev check clean
+.PHONY: help demo test parity lint types layers schema wheel asan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
