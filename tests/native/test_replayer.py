@@ -118,6 +118,23 @@ def test_misuse_is_refused(target: GuardedArray) -> None:
         replayer.submit(program, 1)
 
 
+def test_a_full_queue_is_refused_until_something_completes(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(target, 1)
+    program = add_program(replayer, [launch] * 5000)
+    assert memory
+    sequence = 0
+    with pytest.raises(RuntimeError, match="256 submissions are outstanding"):
+        while True:
+            replayer.submit(program, sequence + 1)
+            sequence += 1
+    assert sequence >= 256
+    assert replayer.wait(sequence, 60_000)
+    replayer.submit(program, sequence + 1)
+    replayer.close()
+    assert replayer.completed() == sequence + 1
+
+
 def test_broken_launch_lists_are_refused() -> None:
     replayer = _native.Replayer(1, "portable")
     none = np.zeros(0, np.int64)
