@@ -1,16 +1,19 @@
 """The `ignition` command: prepare a checkpoint, list recipes, make keys.
 
 Reads options and shows progress; the work is `preparation.prepare`'s. What is wrong is said in
-one line, with exit status 2.
+one line, with exit status 2. SIGINT and SIGTERM end a command cleanly, with 128 and their number.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -18,6 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from helios.errors import HeliosError
+from helios.version import VERSION
 from ignition import recipes
 from ignition.preparation import signing
 from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
@@ -26,11 +30,29 @@ from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
 
 app = typer.Typer(
-    help="Prepares language models into cores, which Helios serves.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ignition {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Prepares language models into cores, which Helios serves."""
 
 
 @app.command()
@@ -47,7 +69,7 @@ def prepare(
         str | None, typer.Option(help="Model name that clients send; default: from CHECKPOINT.")
     ] = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name; repeatable.")] = None,
-    max_active: Annotated[int, typer.Option(help="Requests that run at once.")] = (
+    max_active: Annotated[int, typer.Option(min=1, help="Requests that run at once.")] = (
         DEFAULT_MAX_ACTIVE
     ),
     prefill: Annotated[str, typer.Option(help="Tokens of each prefill program.")] = ",".join(
@@ -58,7 +80,8 @@ def prepare(
         typer.Option(help="Lanes of each decode program; default: 1,2,4,8,16,32 and MAX_ACTIVE."),
     ] = None,
     max_context: Annotated[
-        int | None, typer.Option(help="Tokens of the longest request; default: the model's.")
+        int | None,
+        typer.Option(min=1, help="Tokens of the longest request; default: the model's."),
     ] = None,
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
     licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
@@ -78,6 +101,7 @@ def prepare(
         decode=None if decode is None else _capacities("--decode", decode),
         max_context=max_context,
     )
+    options.check()
     private_key = signing.read_private_key(key)
     console = Console(stderr=True)
     prepare_core(checkpoint, out, options, private_key, _Terminal(console), replace=force)
@@ -103,13 +127,17 @@ def keygen(
 
 
 class _Terminal:
-    """Shows stages as bars and notes as lines, on standard error."""
+    """Shows stages and notes on standard error: bars on a terminal, else a line a stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        if not self._console.is_terminal:
+            with self._line(title):
+                yield lambda done: None
+            return
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -121,8 +149,20 @@ class _Terminal:
             yield lambda done: bar.update(task, completed=done)
             bar.update(task, total=total or 1, completed=total or 1)
 
+    @contextmanager
+    def _line(self, title: str) -> Iterator[None]:
+        """The title while the stage runs, then the time that it took."""
+        began = time.monotonic()
+        self._console.print(f"{title} … ", end="", highlight=False)
+        ending = "failed"
+        try:
+            yield
+            ending = f"{time.monotonic() - began:.1f} s"
+        finally:
+            self._console.print(ending, highlight=False)
+
     def note(self, text: str) -> None:
-        self._console.print(f"note: {text}", highlight=False)
+        self._console.print(f"note: {text}", highlight=False, soft_wrap=True)
 
 
 def _default_name(checkpoint: Path) -> str:
@@ -140,16 +180,49 @@ def _capacities(option: str, text: str) -> tuple[int, ...]:
         ) from error
 
 
+class _Interrupted(BaseException):
+    """A signal that ends the command. No exception that the argument parser knows, so that every
+    clean-up runs and `main` decides the exit status."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    # A second signal must not cut the clean-up short.
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise _Interrupted(number)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Within the block the first signal raises `_Interrupted`."""
+    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `ignition` script."""
     try:
-        app(args=arguments)
+        with _interruptible():
+            app(args=arguments)
     except HeliosError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error), 2)
     except OSError as error:
-        print(f"error: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
+        _end(f"{error.filename or 'input or output'}: {error.strerror}", 2)
+    except _Interrupted as interrupted:
+        _end("interrupted", 128 + interrupted.number)
+
+
+def _end(text: str, status: int) -> NoReturn:
+    print(f"ignition: {text}", file=sys.stderr)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

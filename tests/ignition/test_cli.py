@@ -1,14 +1,19 @@
-"""The `ignition` command: what it writes, and that errors are one line with exit status 2."""
+"""The `ignition` command: what it writes and shows, how errors and signals end it."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from helios.core import open_core
+from helios.version import VERSION
 from ignition.cli import main
+from ignition.preparation import oracle
 from tests.checkpoints import write_gguf, write_huggingface
 
 Folder = Callable[[str], Path]
@@ -85,7 +90,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (("prepare", "{source}", "{tmp}", "--key", "{key}", "--namespace", "n"), "exists already"),
         (("prepare", "{source}", "{tmp}", "--key", "{key}", "--namespace", "n", "--force"),
          "exists and is no core"),
-        (("prepare", "{key}", "{out}", "--key", "{key}", "--namespace", "n"), "error: "),
+        (("prepare", "{key}", "{out}", "--key", "{key}", "--namespace", "n"), "ignition: "),
         (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", ""), "namespace"),
         (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n",
           "--recipe", "bert"), "no recipe 'bert'"),
@@ -113,7 +118,7 @@ def test_errors_are_one_line(
     capsys.readouterr()
     assert run(*(argument.format_map(places) for argument in arguments)) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1].startswith("error: ")
+    assert lines[-1].startswith("ignition: ")
     assert said in lines[-1]
     assert not any("Traceback" in line for line in lines)
     assert not (tmp_path / "out").exists()
@@ -121,7 +126,14 @@ def test_errors_are_one_line(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--prefill", "32,x"), ("--decode", ""), ("--storage", "int3"), ("--max-active", "many")],
+    [
+        ("--prefill", "32,x"),
+        ("--decode", ""),
+        ("--storage", "int3"),
+        ("--max-active", "many"),
+        ("--max-active", "0"),
+        ("--max-context", "0"),
+    ],
 )
 def test_options_that_can_t_be_read_are_named(
     checkpoint_folder: Folder,
@@ -135,3 +147,83 @@ def test_options_that_can_t_be_read_are_named(
     shown = capsys.readouterr().err
     assert option in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--recipe", "bert", "llama"),
+        ("--prefill", "0", "positive"),
+        ("--decode", "1,2", "32"),
+        ("--target", "tpu", "cpu"),
+        ("--namespace", "", "publisher"),
+        ("--alias", "checkpoint", "once"),
+    ],
+)
+def test_options_are_checked_before_the_checkpoint_is_read(
+    tmp_path: Path,
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    value: str,
+    said: str,
+) -> None:
+    capsys.readouterr()
+    assert prepare(tmp_path / "checkpoint", tmp_path / "out", key, option, value) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert option in line
+    assert said in line
+
+
+def test_an_empty_folder_is_filled(checkpoint_folder: Folder, tmp_path: Path, key: Path) -> None:
+    out = tmp_path / "core"
+    out.mkdir()
+    assert prepare(checkpoint_folder("llama"), out, key, *SMALL) == 0
+    assert open_core(out, accept="tests").contract.max_active == 2
+
+
+def test_stages_are_plain_lines_where_there_is_no_terminal(
+    checkpoint_folder: Folder, tmp_path: Path, key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert prepare(checkpoint_folder("llama"), tmp_path / "core", key, *SMALL) == 0
+    shown = capsys.readouterr().err
+    assert re.search(r"^packing weights … \d+\.\d s$", shown, re.MULTILINE)
+    assert "\x1b" not in shown
+    assert "━" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cleans_up_and_says_so(
+    checkpoint_folder: Folder,
+    tmp_path: Path,
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    out = tmp_path / "new" / "core"
+    seen: list[str] = []
+
+    def interrupted(*arguments: object) -> None:
+        seen.extend(path.name for path in out.parent.iterdir())
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(oracle, "record", interrupted)
+    before = signal.getsignal(number)
+    assert prepare(checkpoint_folder("llama"), out, key, *SMALL) == 128 + number
+    assert len(seen) == 1
+    assert list(out.parent.iterdir()) == []
+    assert capsys.readouterr().err.splitlines()[-1] == "ignition: interrupted"
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_has_two_names(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    assert run(option) == 0
+    assert "prepare" in capsys.readouterr().out
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"ignition {VERSION}\n"

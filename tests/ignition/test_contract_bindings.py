@@ -153,12 +153,12 @@ def test_the_frontend_follows_checkpoint_and_template(captured: Capture) -> None
     [
         ({"prefill": ()}, "prefill"),
         ({"prefill": (32, 32)}, "prefill"),
-        ({"prefill": (0, 32)}, "prefill"),
+        ({"prefill": (0, 32)}, "--prefill"),
         ({"decode": (2, 1)}, "decode"),
         ({"decode": (1, 2)}, "decode"),
-        ({"decode": (1, 64)}, "decode"),
-        ({"max_active": 0}, "max_active"),
-        ({"max_context_tokens": 0}, "max_context"),
+        ({"decode": (1, 64)}, "--decode"),
+        ({"max_active": 0}, "--max-active"),
+        ({"max_context_tokens": 0}, "--max-context"),
     ],
 )
 def test_impossible_extents_are_refused(changes: dict[str, object], where: str) -> None:

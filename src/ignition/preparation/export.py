@@ -147,7 +147,8 @@ class _ChunkDigests:
 def new_folder(destination: Path, *, replace: bool) -> Iterator[Path]:
     """A temporary folder that becomes `destination` if the block succeeds and vanishes if not.
 
-    Raises CoreError where `destination` exists, unless it is a core and `replace` is set.
+    Raises CoreError where `destination` exists, unless it is an empty folder, or a core and
+    `replace` is set.
     """
     check_destination(destination, replace=replace)
     try:
@@ -170,10 +171,14 @@ def new_folder(destination: Path, *, replace: bool) -> Iterator[Path]:
 
 def check_destination(destination: Path, *, replace: bool) -> None:
     """Refuses to write over what exists, as `new_folder` says."""
-    if not destination.exists():
+    if not destination.exists() or _is_empty_folder(destination):
         return
     where = str(destination)
     if not replace:
         raise CoreError("exists already", where=where, remedy="--force replaces it")
     if not (destination / core_format.ENVELOPE_FILE).is_file():
         raise CoreError("exists and is no core", where=where, remedy="Choose another folder")
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and next(path.iterdir(), None) is None

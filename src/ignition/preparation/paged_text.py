@@ -32,7 +32,8 @@ _COMPLETION: Final = "completion"
 @dataclass(frozen=True)
 class Extents:
     """Captured capacities: request slots, packed tokens of each PREFILL program, lanes of each
-    DECODE program, tokens of the longest request."""
+    DECODE program, tokens of the longest request. Impossible ones raise ContractError, which
+    names the option of `ignition prepare` that sets them."""
 
     max_active: int
     prefill: tuple[int, ...]
@@ -40,19 +41,26 @@ class Extents:
     max_context_tokens: int
 
     def __post_init__(self) -> None:
-        for name, values in (("prefill", self.prefill), ("decode", self.decode)):
+        # Before the lists: the default decode list follows from --max-active.
+        for option, value in (
+            ("--max-active", self.max_active),
+            ("--max-context", self.max_context_tokens),
+        ):
+            if value < 1:
+                raise ContractError(f"{value} is too few", where=option, remedy="Give 1 or more")
+        for option, values in (("--prefill", self.prefill), ("--decode", self.decode)):
             if not values or min(values) < 1 or list(values) != sorted(set(values)):
                 raise ContractError(
-                    f"capacities must be positive and ascending, got {list(values)}", where=name
+                    f"capacities must be positive and ascending, got {list(values)}",
+                    where=option,
+                    remedy="Write them like 1,2,4",
                 )
-        if self.max_active < 1 or self.max_context_tokens < 1:
-            raise ContractError("needs a request slot and a token", where="max_active, max_context")
         if self.decode[-1] != self.max_active:
             raise ContractError(
                 f"the largest program takes {self.decode[-1]} lanes, not all {self.max_active} "
                 "requests that may be active",
-                where="decode",
-                remedy=f"End the list with {self.max_active}",
+                where="--decode",
+                remedy=f"End the list with {self.max_active}, or change --max-active",
             )
 
     def prefill_lanes(self, packed: int) -> int:

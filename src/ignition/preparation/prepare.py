@@ -5,6 +5,7 @@ Capture, pack, replay the oracle, sign. The command line calls `prepare`; so do 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from typing import Final, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from helios.runtime.model_runtime import ModelRuntime
 
 from helios import contract as serving_schema
 from helios.errors import ContractError
+from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
@@ -56,12 +57,34 @@ class Options:
     decode: tuple[int, ...] | None = None
     max_context: int | None = None
 
+    def check(self) -> None:
+        """Refuses what no checkpoint could make right, naming the command's option. Raises
+        ContractError, or CheckpointError for the recipe."""
+        if not self.namespace:
+            raise ContractError("is empty", where="--namespace", remedy="Name the publisher")
+        names = (self.served_id, *self.aliases)
+        if not all(names) or len(set(names)) != len(names):
+            raise ContractError(
+                f"names must differ and not be empty, got {', '.join(map(repr, names))}",
+                where="--served-id, --alias",
+                remedy="Give each name once",
+            )
+        if self.target not in TARGETS:
+            raise ContractError(
+                f"there is no target {self.target!r}",
+                where="--target",
+                remedy=f"Targets are: {', '.join(TARGETS)}",
+            )
+        recipes.check_name(self.recipe)
+        # The model's context length is still unknown: any stands in for it.
+        self.extents(sys.maxsize)
+
     def extents(self, context_tokens: int) -> Extents:
         """The captured capacities for a model of this context length."""
         if self.max_context is not None and self.max_context > context_tokens:
             raise ContractError(
                 f"{self.max_context} tokens are more than the model's {context_tokens}",
-                where="max_context",
+                where="--max-context",
                 remedy="Choose a smaller context",
             )
         decode = self.decode
@@ -72,7 +95,7 @@ class Options:
             max_active=self.max_active,
             prefill=self.prefill,
             decode=decode,
-            max_context_tokens=self.max_context or context_tokens,
+            max_context_tokens=context_tokens if self.max_context is None else self.max_context,
         )
 
 
@@ -108,15 +131,8 @@ def prepare(
 ) -> None:
     """Writes the core of a checkpoint. Raises a HeliosError and leaves nothing behind where the
     checkpoint, the options or the destination don't allow it."""
+    options.check()
     check_destination(destination, replace=replace)
-    if not options.namespace:
-        raise ContractError("is empty", where="namespace", remedy="Name the publisher")
-    if options.target not in TARGETS:
-        raise ContractError(
-            f"there is no target {options.target!r}",
-            where="target",
-            remedy=f"Targets are: {', '.join(TARGETS)}",
-        )
     with progress.stage("reading the checkpoint"):
         checkpoint = open_checkpoint(source)
         sources = checkpoint.sources

@@ -30,15 +30,31 @@ class Recipe:
 RECIPES: Final = (Recipe(llama.NAME, llama.SUMMARY, llama.FAMILIES, llama.capture),)
 
 
+AUTO: Final = "auto"
+
+
+def check_name(name: str) -> None:
+    """Refuses a name that is neither a recipe's nor "auto". Raises CheckpointError."""
+    if name != AUTO and all(recipe.name != name for recipe in RECIPES):
+        raise CheckpointError(
+            f"there is no recipe {name!r}",
+            where="--recipe",
+            remedy=f"Recipes are: {_known()}, or {AUTO} to choose by the checkpoint's family",
+        )
+
+
 def choose(name: str, family: str) -> Recipe:
-    """The recipe called `name`; for "auto" the one that prepares `family`."""
+    """The recipe called `name`, which `check_name` let pass; for "auto" the one that prepares
+    `family`. Raises CheckpointError where there is none."""
     for recipe in RECIPES:
-        if recipe.name == name or (name == "auto" and family in recipe.families):
+        if recipe.name == name or (name == AUTO and family in recipe.families):
             return recipe
-    known = ", ".join(recipe.name for recipe in RECIPES)
-    if name != "auto":
-        raise CheckpointError(f"there is no recipe {name!r}", remedy=f"Recipes are: {known}")
     raise CheckpointError(
         f"no recipe prepares {family}",
-        remedy=f"`ignition recipes` lists what can be prepared; --recipe NAME ({known}) tries one",
+        remedy=f"`ignition recipes` lists what can be prepared; --recipe NAME ({_known()}) tries"
+        " one",
     )
+
+
+def _known() -> str:
+    return ", ".join(recipe.name for recipe in RECIPES)
