@@ -14,9 +14,10 @@
 namespace helios {
 namespace {
 
-void name_thread([[maybe_unused]] const std::string& name) {
+// Named by its creator: the names are there when the pool is.
+void name_thread([[maybe_unused]] std::thread& thread, [[maybe_unused]] const std::string& name) {
 #if defined(__linux__)
-  pthread_setname_np(pthread_self(), name.c_str());
+  pthread_setname_np(thread.native_handle(), name.c_str());
 #endif
 }
 
@@ -62,11 +63,11 @@ ThreadPool::ThreadPool(int threads, const std::function<void(int)>& body) {
   threads_.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([i, body] {
-      name_thread("helios-pool-" + std::to_string(i));
       // The creator may have set flags that change how tiny numbers round.
       std::fesetenv(FE_DFL_ENV);
       body(i);
     });
+    name_thread(threads_.back(), "helios-pool-" + std::to_string(i));
   }
 }
 
