@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace helios {
 namespace {
@@ -51,8 +52,15 @@ class Scratch {
 
 Replayer::Replayer(int threads, std::string_view instruction_set)
     : table_(kernel_table(instruction_set)),
-      threads_(checked_threads(threads)),
-      pool_(threads_, [this](int) { work(); }) {}
+      threads_(checked_threads(threads)) {
+  try {
+    pool_.start(threads_, [this](int) { work(); });
+  } catch (const std::system_error& error) {
+    close();
+    throw std::runtime_error("can't start " + std::to_string(threads_) +
+                             " threads: " + error.what());
+  }
+}
 
 int Replayer::add_program(const LaunchList& list) {
   programs_.push_back(std::make_unique<Program>(list, table_, threads_));

@@ -59,7 +59,7 @@ bool Signal::wait_for(std::uint64_t value, std::chrono::nanoseconds spin,
   return reached;
 }
 
-ThreadPool::ThreadPool(int threads, const std::function<void(int)>& body) {
+void ThreadPool::start(int threads, const std::function<void(int)>& body) {
   threads_.reserve(static_cast<std::size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([i, body] {

@@ -48,13 +48,15 @@ class Signal {
   std::condition_variable woken_;
 };
 
-// Starts `threads` named threads that run `body(index)`; joins them when destroyed.
+// Named threads that run `body(index)`; joined when destroyed.
 class ThreadPool {
  public:
-  ThreadPool(int threads, const std::function<void(int)>& body);
+  ThreadPool() = default;
   ~ThreadPool() { join(); }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
+  // Throws std::system_error where the system refuses a thread; those before it are running then.
+  void start(int threads, const std::function<void(int)>& body);
   void join();
 
  private:

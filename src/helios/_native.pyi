@@ -18,7 +18,7 @@ class Replayer:
 
     def __init__(self, threads: int, instruction_set: str) -> None:
         """Starts the threads. Raises ValueError for a number of threads outside 1 to 1024 or a
-        set that isn't among `instruction_sets()`."""
+        set that isn't among `instruction_sets()`, RuntimeError where the system refuses."""
     def add_program(
         self,
         kernels: NDArray[np.int32],
