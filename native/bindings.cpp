@@ -115,6 +115,7 @@ NB_MODULE(_native, module) {
           },
           "sequence"_a, "timeout_ms"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("timing", &RegisteredReplayer::timing, "sequence"_a)
+      .def("scratch_nbytes", &RegisteredReplayer::scratch_nbytes)
       .def("launches", &RegisteredReplayer::launches)
       .def("close", &RegisteredReplayer::close_without_gil);
 

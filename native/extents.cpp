@@ -108,6 +108,14 @@ class Checker {
     if (!fits) refuse(attribute, "doesn't go with the packing");
   }
 
+  std::uint64_t scratch(std::uint64_t nbytes) const {
+    if (nbytes > kScratchLimitNbytes) {
+      fail("needs " + std::to_string(nbytes) + " bytes of scratch a worker, the limit is " +
+           std::to_string(kScratchLimitNbytes));
+    }
+    return nbytes;
+  }
+
   [[noreturn]] void refuse(int attribute, const std::string& why) const {
     fail("attribute \"" + std::string(spec_.integers[attribute]) + "\" is " +
          std::to_string(launch_.integer(attribute)) + ", " + why);
@@ -231,7 +239,7 @@ std::uint64_t check_rope_and_cache(const Checker& c) {
   c.require(kInverseFrequency, h.head_dim / 2, 4);
   c.require(kQNorm, h.head_dim, 4);
   c.require(kKNorm, h.head_dim, 4);
-  return static_cast<std::uint64_t>(h.head_dim) * sizeof(float);
+  return c.scratch(static_cast<std::uint64_t>(h.head_dim) * sizeof(float));
 }
 
 std::uint64_t check_attention(const Checker& c) {
@@ -247,7 +255,7 @@ std::uint64_t check_attention(const Checker& c) {
   }
   c.activation(kOut, h.rows, format, h.q_heads * h.head_dim);
   const AttentionScratch scratch(heads, h.head_dim, h.page_tokens);
-  return static_cast<std::uint64_t>(scratch.floats) * sizeof(float);
+  return c.scratch(static_cast<std::uint64_t>(scratch.floats) * sizeof(float));
 }
 
 void check_select_last(const Checker& c) {
@@ -274,7 +282,7 @@ std::uint64_t check_sample(const Checker& c) {
   }
   c.require(kState, 0, 4);
   c.require(kLogits, Wide(rows) * Wide(stride), 4);
-  return sample_scratch_nbytes(vocab);
+  return c.scratch(sample_scratch_nbytes(vocab));
 }
 
 void check_commit(const Checker& c) {

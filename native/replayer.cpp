@@ -1,7 +1,6 @@
 // Queueing and walking behind replayer.h.
 #include "replayer.h"
 
-#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -29,32 +28,13 @@ int checked_threads(int threads) {
   return threads;
 }
 
-// A worker's scratch, grown to the largest program it has run.
-class Scratch {
- public:
-  std::byte* at_least(std::uint64_t nbytes) {
-    if (nbytes > size_) {
-      memory_.reset(static_cast<std::byte*>(::operator new(nbytes, std::align_val_t{64})));
-      size_ = nbytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  struct Release {
-    void operator()(std::byte* at) const { ::operator delete(at, std::align_val_t{64}); }
-  };
-  std::unique_ptr<std::byte, Release> memory_;
-  std::uint64_t size_ = 0;
-};
-
 }  // namespace
 
 Replayer::Replayer(int threads, std::string_view instruction_set)
     : table_(kernel_table(instruction_set)),
       threads_(checked_threads(threads)) {
   try {
-    pool_.start(threads_, [this](int) { work(); });
+    pool_.start(threads_, [this](int worker) { work(worker); });
   } catch (const std::system_error& error) {
     close();
     throw std::runtime_error("can't start " + std::to_string(threads_) +
@@ -63,7 +43,19 @@ Replayer::Replayer(int threads, std::string_view instruction_set)
 }
 
 int Replayer::add_program(const LaunchList& list) {
-  programs_.push_back(std::make_unique<Program>(list, table_, threads_));
+  if (submitted_count_ != completed()) {
+    throw std::runtime_error("a program can't be added while a submission is outstanding");
+  }
+  auto program = std::make_unique<Program>(list, table_, threads_);
+  const std::uint64_t nbytes = program->scratch_nbytes();
+  try {
+    scratch_.reserve(nbytes, threads_);
+  } catch (const std::bad_alloc&) {
+    throw std::runtime_error("no memory for " + std::to_string(nbytes) +
+                             " bytes of scratch for each of " + std::to_string(threads_) +
+                             " threads");
+  }
+  programs_.push_back(std::move(program));
   return static_cast<int>(programs_.size()) - 1;
 }
 
@@ -111,22 +103,22 @@ void Replayer::close() {
   pool_.join();
 }
 
-void Replayer::work() {
-  Scratch scratch;
+void Replayer::work(int worker) {
   for (std::uint64_t sequence = 1;; ++sequence) {
     submitted_.wait(sequence, kIdleSpin);
     if (sequence > end_.load(std::memory_order_acquire)) return;
     Submission& submission = ring_[sequence % kRing];
     // False for a worker so late that others have finished the submission and its place is reused.
     if (!submission.progress.enter(sequence)) continue;
-    run(submission, sequence, scratch.at_least(submission.program->scratch_nbytes()));
+    // While this submission has pieces left, no program is added: the shares stay where they are.
+    run(submission, sequence, worker);
     submission.progress.leave();
     // Completions are announced in order, so the next submission waits for this one's.
     completed_.wait(sequence, kIdleSpin);
   }
 }
 
-void Replayer::run(Submission& submission, std::uint64_t sequence, std::byte* scratch) {
+void Replayer::run(Submission& submission, std::uint64_t sequence, int worker) {
   const Program& program = *submission.program;
   Progress& progress = submission.progress;
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -136,7 +128,7 @@ void Replayer::run(Submission& submission, std::uint64_t sequence, std::byte* sc
       if (piece >= pieces) break;
       if (i == 0 && piece == 0) submission.start_ns = now_ns();
       program.kernel(i).function(program.launch(i), {static_cast<int>(piece),
-                                                     static_cast<int>(pieces), scratch});
+                                                     static_cast<int>(pieces), scratch_.of(worker)});
       progress.finish_piece(i, pieces);
     }
     progress.wait(i, pieces);

@@ -14,6 +14,7 @@
 
 #include "program.h"
 #include "progress.h"
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace helios {
@@ -26,7 +27,10 @@ class Replayer {
   Replayer(int threads, std::string_view instruction_set);
   ~Replayer() { close(); }
 
-  // The caller keeps the memory at the operands' addresses alive until close().
+  // Also makes room for the scratch that the program's launches need, so that running it allocates
+  // nothing. The caller keeps the memory at the operands' addresses alive until close(). Throws
+  // std::invalid_argument where a launch doesn't fit; std::runtime_error while a submission is
+  // outstanding or where there is no memory for the scratch.
   int add_program(const LaunchList& list);
   // One thread at a time. Throws std::invalid_argument or, closed or full, std::runtime_error.
   void submit(int program, std::uint64_t sequence);
@@ -34,6 +38,8 @@ class Replayer {
   bool wait(std::uint64_t sequence, std::chrono::milliseconds limit);
   // (start, end) in nanoseconds of the steady clock.
   std::pair<std::int64_t, std::int64_t> timing(std::uint64_t sequence) const;
+  // Bytes of scratch, all workers together.
+  std::uint64_t scratch_nbytes() const { return scratch_.nbytes(); }
   std::uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   // Finishes what is queued and ends the threads. Idempotent.
   void close();
@@ -46,12 +52,13 @@ class Replayer {
     std::int64_t end_ns = 0;
   };
 
-  void work();
-  void run(Submission& submission, std::uint64_t sequence, std::byte* scratch);
+  void work(int worker);
+  void run(Submission& submission, std::uint64_t sequence, int worker);
 
   const KernelTable& table_;
   const int threads_;
   std::vector<std::unique_ptr<Program>> programs_;
+  Scratch scratch_;
   std::array<Submission, kRing> ring_;
   std::uint64_t submitted_count_ = 0;
   std::atomic<std::uint64_t> end_{~std::uint64_t{0}};  // last sequence there will be

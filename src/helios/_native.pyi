@@ -32,8 +32,10 @@ class Replayer:
     ) -> int:
         """Registers a launch list (CSR arrays, one entry of *_starts a launch plus the end) and
         returns its id. Address 0 is an absent operand. The list is copied; the memory at the
-        addresses must stay alive until `close`. Raises ValueError naming the launch, the kernel
-        and the operand or attribute that doesn't fit."""
+        addresses must stay alive until `close`. The workers' scratch is allocated here, none while
+        programs run. Raises ValueError naming the launch, the kernel and the operand or attribute
+        that doesn't fit, or the scratch that a launch needs beyond 128 MiB a worker; RuntimeError
+        while a submission is outstanding and where there is no memory for the scratch."""
     def submit(self, program: int, sequence: int) -> None:
         """Queues a program and returns at once. Sequences ascend by one from 1. Raises ValueError
         for any other sequence or an unknown program, RuntimeError after `close` and when 256
@@ -46,6 +48,8 @@ class Replayer:
     def timing(self, sequence: int) -> tuple[int, int]:
         """(start_ns, end_ns) of a completed one of the last 256 sequences, on
         time.monotonic_ns's clock. Raises ValueError for any other."""
+    def scratch_nbytes(self) -> int:
+        """Bytes of scratch allocated so far, all workers together."""
     def launches(self) -> int:
         """Launches executed so far."""
     def close(self) -> None:

@@ -142,3 +142,22 @@ def test_a_misaligned_operand_is_refused() -> None:
     with pytest.raises(ValueError, match='operand "x" must be aligned to 4 bytes'):
         add_program(replayer, [(case.kernel, spans, case.integers, case.floats)])
     replayer.close()
+
+
+def test_scratch_beyond_the_limit_is_refused() -> None:
+    # Nothing runs, so the operands' extents may be claimed.
+    case = EVERY_KERNEL["attention_64_32_0"](np.random.default_rng(14))
+    spans = dict.fromkeys(case.operands, (4096, 2**48))
+    floats = case.floats
+    replayer = _native.Replayer(3, INSTRUCTION_SETS[0])
+    many = {**case.integers, "q_heads": 1 << 22, "kv_heads": 1}
+    with pytest.raises(ValueError, match=r"launch 0 \(attention\): needs \d{10} bytes of scratch"):
+        add_program(replayer, [(case.kernel, spans, many, floats)])
+    assert replayer.scratch_nbytes() == 0
+    # A vocabulary as large as any model's is not refused.
+    sample = EVERY_KERNEL["sample_greedy"](np.random.default_rng(15))
+    spans = dict.fromkeys(sample.operands, (4096, 2**48))
+    large = {**sample.integers, "vocab": 1 << 22, "stride": 1 << 22}
+    add_program(replayer, [(sample.kernel, spans, large, sample.floats)])
+    assert 3 * (64 << 20) < replayer.scratch_nbytes() <= 3 * (128 << 20)
+    replayer.close()

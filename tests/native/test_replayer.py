@@ -135,6 +135,50 @@ def test_a_full_queue_is_refused_until_something_completes(target: GuardedArray)
     assert replayer.completed() == sequence + 1
 
 
+WITHOUT_MEMORY_FOR_SCRATCH = """
+import resource
+import numpy as np
+from helios import _native
+from tests.native.cases import EVERY_KERNEL
+from tests.native.harness import add_program
+
+case = EVERY_KERNEL["sample_greedy"](np.random.default_rng(1))
+spans = dict.fromkeys(case.operands, (4096, 2**48))
+replayer = _native.Replayer(2, "portable")
+large = {**case.integers, "vocab": 1 << 22, "stride": 1 << 22}
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), used + (100 << 20)))
+try:
+    add_program(replayer, [(case.kernel, spans, large, case.floats)])
+except RuntimeError as error:
+    print(error)
+replayer.submit(add_program(replayer, []), 1)
+print(replayer.wait(1, 60_000), replayer.scratch_nbytes())
+"""
+
+
+def test_scratch_that_cant_be_had_is_an_error_before_anything_runs() -> None:
+    done = run_python(WITHOUT_MEMORY_FOR_SCRATCH)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("no memory for ")
+    assert first.endswith(" bytes of scratch for each of 2 threads")
+    assert (done.returncode, second, done.stderr) == (0, "True 0", "")
+
+
+def test_no_program_is_added_while_one_runs(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(target, 1)
+    program = add_program(replayer, [launch] * 50_000)
+    assert memory
+    for sequence in range(1, 101):
+        replayer.submit(program, sequence)
+    with pytest.raises(RuntimeError, match="while a submission is outstanding"):
+        add_program(replayer, [])
+    assert replayer.wait(100, 60_000)
+    assert add_program(replayer, []) == 1
+    replayer.close()
+
+
 def test_broken_launch_lists_are_refused() -> None:
     replayer = _native.Replayer(1, "portable")
     none = np.zeros(0, np.int64)
@@ -194,13 +238,17 @@ print("leaving")
 """
 
 
-def test_the_interpreter_can_end_with_work_queued() -> None:
+def run_python(source: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES_WITH_WORK_QUEUED],
+    return subprocess.run(
+        [sys.executable, "-c", source],
         env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+def test_the_interpreter_can_end_with_work_queued() -> None:
+    done = run_python(LEAVES_WITH_WORK_QUEUED)
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from helios.runtime.manifest import Buffer, BufferClass, LeadingCount, Program
+
+if TYPE_CHECKING:
+    # Only named in signatures; capacities are checked in processes that have no use for numpy.
+    import numpy as np
+    from numpy.typing import NDArray
 
 FRAMES: Final = 2
 
@@ -101,6 +103,9 @@ class Device(Protocol):
 
     def timing(self, sequence: int) -> tuple[int, int]:
         """(start_ns, end_ns) on time.monotonic_ns's clock of one of the last 256 sequences."""
+
+    def scratch_nbytes(self) -> int:
+        """Bytes beside the plan's that running the loaded programs takes."""
 
     def launches(self) -> int:
         """Launches executed so far."""

@@ -98,7 +98,7 @@ class ModelRuntime:
             request_slots=slots,
             cache_pages=pages,
         )
-        self.memory = _memory(plan)
+        self.memory = _memory(plan, device.scratch_nbytes())
         self._submitted = 0
         self._frames: list[_InFlight | None] = [None] * FRAMES
         self._failure: ExecutionError | None = None
@@ -112,8 +112,10 @@ class ModelRuntime:
         options: DeviceOptions | None = None,
         capacities: Capacities | None = None,
         verify_weights: bool = True,
+        device: Device | None = None,
     ) -> ModelRuntime:
-        """Loads a target of an opened core. Raises CoreError, ContractError or ExecutionError."""
+        """Loads a target of an opened core; `device` replaces the target's own. Raises CoreError,
+        ContractError or ExecutionError."""
         rank = deployed_rank(core, target)
         manifest = read_manifest(core, rank)
         maps: dict[str, WeightMap] = {}
@@ -127,6 +129,7 @@ class ModelRuntime:
                 target,
                 options,
                 capacities,
+                device,
             )
         except BaseException:
             for mapped in maps.values():
@@ -275,5 +278,6 @@ def _device(target: str, options: DeviceOptions) -> Device:
     )
 
 
-def _memory(plan: MemoryPlan) -> dict[str, int]:
-    return {kind.name.lower(): nbytes for kind, nbytes in plan.nbytes_by_class().items()}
+def _memory(plan: MemoryPlan, scratch_nbytes: int) -> dict[str, int]:
+    memory = {kind.name.lower(): nbytes for kind, nbytes in plan.nbytes_by_class().items()}
+    return {**memory, "scratch": scratch_nbytes} if scratch_nbytes else memory

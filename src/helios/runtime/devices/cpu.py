@@ -42,7 +42,12 @@ class CpuDevice:
             )
         threads = options.threads or len(os.sched_getaffinity(0))
         self.kernel_path = f"cpu/{chosen}"
-        self._replayer = _native.Replayer(threads, chosen)
+        try:
+            self._replayer = _native.Replayer(threads, chosen)
+        except ValueError as error:
+            raise ExecutionError(
+                str(error), where="threads", remedy="Choose about as many as the machine has cores"
+            ) from error
         self._plan: MemoryPlan | None = None
         # Views keep their mappings alive. A buffer has one, or one for each frame.
         self._views: list[tuple[NDArray[np.uint8], ...]] = []
@@ -91,6 +96,10 @@ class CpuDevice:
     def timing(self, sequence: int) -> tuple[int, int]:
         """(start_ns, end_ns) as the replayer measured them."""
         return self._replayer.timing(sequence)
+
+    def scratch_nbytes(self) -> int:
+        """The pool's scratch, all threads together."""
+        return self._replayer.scratch_nbytes()
 
     def launches(self) -> int:
         """Launches executed so far."""
@@ -141,6 +150,12 @@ class CpuDevice:
             )
         except ValueError as error:
             raise ContractError(str(error), where=f"program {program.name}") from error
+        except RuntimeError as error:
+            raise ExecutionError(
+                str(error),
+                where=f"program {program.name}",
+                remedy="Ask for fewer threads, or free memory",
+            ) from error
 
     def _extent(self, buffer: int, frame: int) -> tuple[int, int]:
         views = self._views[buffer]

@@ -74,6 +74,10 @@ class NullDevice:
         """When the last submission was made, twice."""
         return self._completed_ns, self._completed_ns
 
+    def scratch_nbytes(self) -> int:
+        """None is kept."""
+        return 0
+
     def launches(self) -> int:
         """Launches skipped so far."""
         return self._launches

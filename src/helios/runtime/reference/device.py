@@ -183,6 +183,10 @@ class ReferenceDevice:
             )
         return self._timings[sequence]
 
+    def scratch_nbytes(self) -> int:
+        """None is kept."""
+        return 0
+
     def launches(self) -> int:
         """Launches executed so far."""
         return self._launches
