@@ -122,6 +122,57 @@ def test_a_long_conversation_names_the_messages() -> None:
     assert caught.value.where == "messages"
 
 
+def test_hopeless_prompts_are_refused_before_they_are_tokenized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def untouched(*_: object) -> list[int]:
+        raise AssertionError("the text was tokenized")
+
+    frontend = byte_level_frontend()
+    monkeypatch.setattr(frontend.tokenizer, "encode", untouched)
+    text = "<|endoftext|>" * CONTEXT_TOKENS
+    with pytest.raises(PromptTooLongError, match=r"at least 256 tokens.*at most 255") as caught:
+        frontend.preparer.prepare_completion(text, NONE)
+    assert caught.value.where == "prompt"
+    with pytest.raises(PromptTooLongError, match="at least") as caught:
+        frontend.preparer.prepare_chat([{"role": "user", "content": text}], NONE)
+    assert caught.value.where == "messages"
+
+
+def test_a_prompt_of_the_longest_tokens_may_fill_the_context() -> None:
+    prompt = "<|endoftext|>" * (CONTEXT_TOKENS - 1)
+    assert PREPARER.prepare_completion(prompt, NONE).output_limit == 1
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udcff"])
+def test_text_that_is_no_unicode_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="surrogate") as caught:
+        PREPARER.prepare_completion(text, NONE)
+    assert caught.value.where == "prompt"
+    with pytest.raises(RequestError, match="surrogate"):
+        PREPARER.prepare_chat([{"role": "user", "content": text}], NONE)
+
+
+def _nested(levels: int) -> object:
+    value: object = "x"
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+def test_template_variables_may_be_nested_so_deep() -> None:
+    PREPARER.prepare_chat(HI, NONE, template_variables={"a": _nested(64)})
+    for levels in (65, 600):
+        with pytest.raises(RequestError, match="nested too deeply") as caught:
+            PREPARER.prepare_chat(HI, NONE, template_variables={"a": _nested(levels)})
+        assert caught.value.where == "chat_template_kwargs"
+
+
+def test_a_refused_value_is_shown_as_it_was_given() -> None:
+    with pytest.raises(RequestError, match=r"2\.0000001 is out of range"):
+        PREPARER.prepare_completion([5], GenerationOptions(temperature=2.0000001))
+
+
 def test_the_output_limit() -> None:
     def limit(asked: int | None, default: int | None = None) -> int:
         sampling: dict[str, float] = {} if default is None else {"max_output_tokens": default}
@@ -188,7 +239,12 @@ def test_seeds() -> None:
 
     assert seed(7) == 7
     assert seed(-1) == (1 << 64) - 1
-    assert seed((1 << 64) + 3) == 3
+    assert seed((1 << 64) - 1) == (1 << 64) - 1
+    assert seed(-(1 << 63)) == 1 << 63
+    for outside in (1 << 64, -(1 << 63) - 1):
+        with pytest.raises(RequestError, match=str(outside)) as caught:
+            seed(outside)
+        assert caught.value.where == "seed"
     assert len({seed(None) for _ in range(8)}) == 8
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from hypothesis import given
@@ -66,3 +67,70 @@ def _with_decoder(decoder: object) -> bytes:
 def test_unusable_tokenizers_are_refused(data: bytes, cause: str) -> None:
     with pytest.raises(CoreError, match=cause):
         Tokenizer(data)
+
+
+KINDS = {"byte-level": byte_level, "pieces": piece_level}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@given(text=st.one_of(TEXT, st.lists(st.sampled_from(["hello", " w", TAG, "é"])).map("".join)))
+def test_no_text_has_fewer_tokens_than_its_size_says(kind: str, text: str) -> None:
+    tokenizer = Tokenizer(KINDS[kind]())
+    ids = tokenizer.encode(text)
+    assert ids == tokenizer.library.encode(text, add_special_tokens=False).ids
+    assert tokenizer.least_tokens(text.encode()) <= len(ids)
+
+
+def test_the_bound_is_the_longest_token() -> None:
+    assert Tokenizer(byte_level()).least_tokens(b"." * (len("<|endoftext|>") * 7 + 1)) == 8
+
+
+def test_bytes_that_the_vocabulary_lacks_are_not_counted() -> None:
+    parts = json.loads(byte_level())
+    vocabulary = parts["model"]["vocab"]
+    del vocabulary["Ą"]  # byte 4
+    tokenizer = Tokenizer(json.dumps(parts).encode())
+    text = "\x04" * 4000 + "hello"
+    assert len(tokenizer.encode(text)) == tokenizer.least_tokens(text.encode()) == 1
+
+
+def _changed(**parts: object) -> Tokenizer:
+    return Tokenizer(json.dumps(json.loads(byte_level()) | parts).encode())
+
+
+def _with_added(**properties: bool) -> Tokenizer:
+    added = json.loads(byte_level())["added_tokens"]
+    return _changed(added_tokens=[token | properties for token in added])
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        _changed(normalizer={"type": "Strip", "strip_left": True, "strip_right": True}),
+        _changed(
+            normalizer={"type": "Replace", "pattern": {"Regex": " +"}, "content": " "},
+        ),
+        _changed(pre_tokenizer={"type": "WhitespaceSplit"}),
+        _with_added(rstrip=True),
+    ],
+)
+def test_tokenizers_that_drop_text_have_no_bound(tokenizer: Tokenizer) -> None:
+    assert tokenizer.least_tokens(b" " * 100_000) == 0
+
+
+def test_a_long_text_lets_other_threads_run() -> None:
+    """The library's `encode` would keep the interpreter to itself until the text is done."""
+    tokenizer = Tokenizer(byte_level())
+    encoded = threading.Event()
+    turns = 0
+
+    def encode() -> None:
+        tokenizer.encode("hello world " * 100_000)
+        encoded.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    while not encoded.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 3

@@ -17,13 +17,15 @@ from typing import Final
 import tokenizers
 
 from helios.errors import RequestError
-from helios.frontend.tokenizer import AddedToken, Tokenizer
+from helios.frontend.tokenizer import AddedToken, Tokenizer, encode_alone
 
 # Noncharacters: Unicode reserves them for a program's own use, text never needs them.
 _BREAK: Final = "\ufdd0"
 _OPEN: Final = "\ufdd1"
 _CLOSE: Final = "\ufdd2"
 _RESERVED: Final = re.compile("[\ufdd0-\ufdd2]")
+
+_DEPTH_LIMIT: Final = 64
 
 
 class MarkerGuard:
@@ -43,12 +45,15 @@ class MarkerGuard:
         self._marker_ids = frozenset(token.id for token in markers)
         self._private = _PrivateTokenizer(tokenizer, markers)
 
-    def shield(self, value: object, *, special_only: bool, where: str) -> object:
+    def shield(
+        self, value: object, *, special_only: bool, where: str, depth: int = _DEPTH_LIMIT
+    ) -> object:
         """`value` (JSON-like) with each marker in its strings and keys broken up.
 
         `special_only` leaves declared tags alone: an assistant's message is model output given
         back, and its tags are the template's business. Raises RequestError naming `where` for
-        text with the three noncharacters that are used to break markers.
+        text with the three noncharacters that are used to break markers, and for a value with
+        more than `depth` levels of lists and objects.
         """
         if isinstance(value, str):
             if _RESERVED.search(value):
@@ -58,16 +63,21 @@ class MarkerGuard:
                     remedy="Remove them",
                 )
             return (self._special if special_only else self._all).break_up(value)
+        if not isinstance(value, dict | list):
+            return value
+        if depth == 0:
+            raise RequestError(
+                "it is nested too deeply",
+                where=where,
+                remedy=f"Use at most {_DEPTH_LIMIT} levels of lists and objects",
+            )
+
+        def inner(item: object) -> object:
+            return self.shield(item, special_only=special_only, where=where, depth=depth - 1)
+
         if isinstance(value, dict):
-            return {
-                self.shield(key, special_only=special_only, where=where): self.shield(
-                    item, special_only=special_only, where=where
-                )
-                for key, item in value.items()
-            }
-        if isinstance(value, list):
-            return [self.shield(item, special_only=special_only, where=where) for item in value]
-        return value
+            return {inner(key): inner(item) for key, item in value.items()}
+        return [inner(item) for item in value]
 
     def encode(self, rendered: str, *, where: str) -> list[int]:
         """Token ids of a rendered template whose inputs were shielded.
@@ -95,16 +105,15 @@ class _Spelling:
         self._index = {content: index for index, content in enumerate(contents)}
         longest_first = sorted(contents, key=len, reverse=True)
         alternatives = "|".join(re.escape(content) for content in longest_first)
-        # With no marker at all, patterns that never match.
+        # With no marker at all, a pattern that never matches.
         self._found = re.compile(alternatives or r"(?!)")
-        self._starts = re.compile(f"(?={alternatives})" if alternatives else r"(?!)")
         self._prefixes = tuple({c[:n] for c in contents for n in range(1, len(c))})
         self._suffixes = tuple({c[n:] for c in contents for n in range(1, len(c))})
 
     def break_up(self, text: str) -> str:
         """Breaks every occurrence, and both ends of the text where a marker could be completed
         by what the template puts beside it."""
-        starts = [match.start() for match in self._starts.finditer(text)]
+        starts = sorted(self._starts(text))
         if starts:
             pieces = []
             last = 0
@@ -117,6 +126,17 @@ class _Spelling:
         if text.endswith(self._prefixes):
             text += _BREAK
         return text
+
+    def _starts(self, text: str) -> set[int]:
+        """Where a marker starts. One search a marker: each is over soon even in a huge text, so
+        that other threads get their turn, which a pattern of all markers wouldn't give them."""
+        found = set()
+        for content in self._index:
+            start = text.find(content)
+            while start >= 0:
+                found.add(start)
+                start = text.find(content, start + 1)
+        return found
 
     def substitute(self, text: str) -> tuple[str, int]:
         """Replaces every marker by its private spelling; returns the text and their number."""
@@ -162,5 +182,5 @@ class _PrivateTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids in the core's vocabulary."""
-        ids = self._twin.encode(text, add_special_tokens=False).ids
+        ids = encode_alone(self._twin, text)
         return [self._real_ids.get(token, token) for token in ids]

@@ -24,6 +24,7 @@ class PromptTooLongError(RequestError):
 
 
 _SEED_MASK: Final = (1 << 64) - 1
+_LEAST_SEED: Final = -(1 << 63)
 _TOP_K_LIMIT: Final = (1 << 31) - 1
 
 
@@ -120,6 +121,7 @@ class Preparer:
             for key, value in (template_variables or {}).items()
         }
         rendered = self._template.render(shielded, variables=variables)
+        self._check_text(rendered, where="messages")
         tokens = guard.encode(rendered, where="messages")
         return self._prepared(tokens, options, where="messages", continues=False)
 
@@ -132,12 +134,35 @@ class Preparer:
         Raises RequestError for ids outside the vocabulary and for prompts that don't fit.
         """
         if isinstance(prompt, str):
+            self._check_text(prompt, where="prompt")
             tokens = self._tokenizer.encode(prompt)
             if self._bos_token is not None and tokens[:1] != [self._bos_token]:
                 tokens.insert(0, self._bos_token)
         else:
             tokens = list(prompt)
         return self._prepared(tokens, options, where="prompt", continues=True)
+
+    def _check_text(self, text: str, *, where: str) -> None:
+        """Refuses, before the work of tokenizing it, text that can't be tokenized or that can't
+        fit however well it is tokenized."""
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                f"character {error.start} is half of a surrogate pair or a byte that isn't UTF-8",
+                where=where,
+                remedy="Send valid Unicode text",
+            ) from None
+        context = self._limits.max_context_tokens
+        # No token is shorter than a byte, so short texts needn't be looked at.
+        if len(data) < context or (least := self._tokenizer.least_tokens(data)) < context:
+            return
+        raise PromptTooLongError(
+            f"the prompt has at least {least} tokens, and prompt and output together may have"
+            f" {context}",
+            where=where,
+            remedy=f"Shorten the prompt to at most {context - 1} tokens",
+        )
 
     def _prepared(
         self, tokens: list[int], options: GenerationOptions, *, where: str, continues: bool
@@ -206,7 +231,7 @@ def _sampling(options: GenerationOptions, defaults: SamplingDefaults) -> Samplin
         value = asked if asked is not None else default if default is not None else fall_back
         if asked is not None and not 0.0 <= asked <= high:
             raise RequestError(
-                f"{asked:g} is out of range", where=name, remedy=f"Give a value from 0 to {high:g}"
+                f"{asked!r} is out of range", where=name, remedy=f"Give a value from 0 to {high:g}"
             )
         return value
 
@@ -218,6 +243,12 @@ def _sampling(options: GenerationOptions, defaults: SamplingDefaults) -> Samplin
             remedy="Give the number of tokens to choose from, or 0 for all",
         )
     seed = options.seed if options.seed is not None else secrets.randbits(64)
+    if not _LEAST_SEED <= seed <= _SEED_MASK:
+        raise RequestError(
+            f"{seed} doesn't fit into 64 bits",
+            where="seed",
+            remedy=f"Give a value from {_LEAST_SEED} to {_SEED_MASK}",
+        )
     return SamplingParameters(
         temperature=real("temperature", options.temperature, defaults.temperature, 1.0, 2.0),
         top_k=max(top_k, 0),

@@ -7,6 +7,7 @@ marker guard's. Every other module of this package calls it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import msgspec
 import tokenizers
 
 from helios.errors import CoreError
+from helios.frontend.text_bound import TextBound, text_bound
 
 _WORD_BOUNDARY: Final = "\N{LOWER ONE EIGHTH BLOCK}"  # what SentencePiece writes for a space
 
@@ -30,11 +32,20 @@ class AddedToken(msgspec.Struct, frozen=True):
     normalized: bool = True
 
 
+class _Model(msgspec.Struct):
+    """The kind of model; its vocabulary isn't kept a second time."""
+
+    type: str | None = None
+
+
 class _Head(msgspec.Struct):
     """The parts of a tokenizer.json that the library doesn't show."""
 
     added_tokens: list[AddedToken] = []
     decoder: dict[str, Any] | None = None
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+    model: _Model = msgspec.field(default_factory=_Model)
 
 
 def _byte_of_character() -> dict[str, int]:
@@ -59,6 +70,14 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
             yield from _decoder_steps(step)
     else:
         yield decoder
+
+
+def encode_alone(library: tokenizers.Tokenizer, text: str) -> list[int]:
+    """Token ids of one text, as the library's `encode` gives them. This entry lets other threads
+    run meanwhile, which `encode` doesn't, and computes no offsets."""
+    (encoding,) = library.encode_batch_fast([text], add_special_tokens=False)
+    ids: list[int] = encoding.ids
+    return ids
 
 
 class Tokenizer:
@@ -91,6 +110,7 @@ class Tokenizer:
         self._replacements: list[tuple[str, str]] = []
         self._read_decoder(head.decoder)
         self._bytes: dict[int, bytes] = {}
+        self._head = head
 
     def _read_decoder(self, decoder: dict[str, Any] | None) -> None:
         steps = list(_decoder_steps(decoder))
@@ -127,8 +147,30 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, in which markers count as markers. Adds no other token."""
-        ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
-        return ids
+        return encode_alone(self.library, text)
+
+    def least_tokens(self, text: bytes) -> int:
+        """How many tokens a text, as UTF-8, has at least; 0 where this kind of tokenizer may drop
+        or merge any amount of text."""
+        return self._text_bound.least_tokens(text) if self._text_bound is not None else 0
+
+    @functools.cached_property
+    def _text_bound(self) -> TextBound | None:
+        """Made when a long text first asks for it, since it walks the whole vocabulary."""
+        head = self._head
+        if head.model.type != "BPE":
+            return None
+        if any(token.lstrip or token.rstrip for token in self.added.values()):
+            return None  # such a token takes any amount of white space beside it along
+        by_byte = sorted(_BYTE_OF_CHARACTER, key=_BYTE_OF_CHARACTER.__getitem__)
+        return text_bound(
+            self.library.get_vocab(with_added_tokens=False),
+            [token.content for token in self.added.values()],
+            head.normalizer,
+            head.pre_tokenizer,
+            byte_level=self._byte_level,
+            byte_spellings=by_byte if self._byte_level else [f"<0x{b:02X}>" for b in range(256)],
+        )
 
     def token_id(self, content: str) -> int | None:
         """The id of the token spelled `content`, if there is one."""
