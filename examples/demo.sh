@@ -52,7 +52,8 @@ for attempt in $(seq 1 200); do
 done
 
 echo
-"$bin/helios" chat --server "$url" --message "Write two sentences about the sea."
+"$bin/helios" chat --server "$url" --message "Write two sentences about the sea." \
+  --temperature 0 --max-tokens 128
 echo
 if [ -n "${ONCE:-}" ]; then
   echo "stopping the server"

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from helios.errors import HeliosError
+from helios.version import VERSION
 
 app = typer.Typer(
-    help="Serve prepared language models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,6 +56,22 @@ NoOracle = Annotated[
 MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
 Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
 Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"helios {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Serves prepared language models."""
 
 
 @app.command()
@@ -114,7 +130,11 @@ def chat(
         str | None, typer.Option(help="Talk to a running server at this URL instead of a core.")
     ] = None,
     message: Annotated[
-        str | None, typer.Option(help="Send this, print the answer, and end.")
+        str | None,
+        typer.Option(
+            help="Send this, print the answer, and end. Cut after about 1024 tokens, unless"
+            " --max-tokens says otherwise."
+        ),
     ] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     max_tokens: MaxTokens = None,
@@ -126,10 +146,27 @@ def chat(
     publisher_key: PublisherKey = None,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
-    from helios.cli_chat import CoreSpeaker, ServerSpeaker, converse
+    from helios.cli_chat import (
+        UNWATCHED_PIECES,
+        CoreSpeaker,
+        ServerSpeaker,
+        Speaker,
+        answer_once,
+        converse,
+    )
     from helios.frontend.prepare import GenerationOptions
 
     wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
+
+    def talk(speaker: Speaker) -> None:
+        if message is None:
+            converse(speaker, system)
+        else:
+            limit = UNWATCHED_PIECES if max_tokens is None else None
+            answer_once(speaker, message, system, limit)
+
+    if message is not None and not message.strip():
+        raise HeliosError("is empty", where="--message", remedy="Give it some text")
     if (core is None) == (server is None):
         raise HeliosError(
             "one of CORE and --server is needed",
@@ -137,7 +174,7 @@ def chat(
             remedy="Give a core's folder with --accept, or a server's URL",
         )
     if server is not None:
-        converse(ServerSpeaker(server, wanted), message, system)
+        talk(ServerSpeaker(server, wanted))
         return
     assert core is not None
     if accept is None:
@@ -146,7 +183,7 @@ def chat(
         )
     options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
     with CoreSpeaker(core, accept, wanted, options) as speaker:
-        converse(speaker, message, system)
+        talk(speaker)
 
 
 @app.command()
@@ -181,6 +218,13 @@ def verify(
     target: Annotated[
         str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
     ] = "cpu",
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Run the reference in lockstep and name the first launch that differs (slow).",
+        ),
+    ] = False,
     threads: Threads = None,
     isa: InstructionSet = None,
     publisher_key: PublisherKey = None,
@@ -193,6 +237,7 @@ def verify(
         core,
         accept,
         target=target,
+        lockstep=replay,
         threads=threads,
         instruction_set=isa,
         publisher_key=None if publisher_key is None else read_public_key(publisher_key),

@@ -7,27 +7,32 @@ same over both.
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import GenerationOptions
 
 Messages = list[dict[str, str]]
 
+# Nobody watches an answer to `--message`, and a small model may not stop before its context ends.
+# A piece is a token, or a few where several arrive at once or make one character.
+UNWATCHED_PIECES: Final = 1024
+
 
 class Speaker(Protocol):
     """Something that answers a conversation."""
 
-    def answer(self, messages: Messages) -> Iterator[str]:
-        """The answer's text in pieces, as it grows."""
+    def answer(self, messages: Messages) -> Generator[str]:
+        """The answer's text in pieces, as it grows. Closing it ends the answer."""
 
 
 def generate_text(
@@ -40,20 +45,27 @@ def generate_text(
         _print_pieces(delta.text for delta in engine.stream(prompt, wanted))
 
 
-def converse(speaker: Speaker, message: str | None, system: str | None) -> None:
-    """Answers `message`, or whatever is typed until the input ends. An interrupt stops the
-    answer; at the prompt it ends the conversation."""
-    messages: Messages = [] if system is None else [{"role": "system", "content": system}]
-    if message is not None:
-        messages.append({"role": "user", "content": message})
-        _print_pieces(speaker.answer(messages))
-        return
-    print("Ctrl-D ends the conversation, Ctrl-C stops an answer.", file=sys.stderr)
+def answer_once(
+    speaker: Speaker, message: str, system: str | None, limit: int | None = None
+) -> None:
+    """Prints the answer to `message`, cut after `limit` pieces."""
+    messages = [*_beginning(system), {"role": "user", "content": message}]
+    _print_pieces(speaker.answer(messages), limit)
+
+
+def converse(speaker: Speaker, system: str | None) -> None:
+    """Answers what is typed, or each line that is piped in, until the input ends. An interrupt
+    stops the answer; at the prompt it ends the conversation."""
+    messages = _beginning(system)
+    typed = sys.stdin.isatty() and sys.stdout.isatty()
+    if typed:
+        print("Ctrl-D ends the conversation, Ctrl-C stops an answer.", file=sys.stderr)
     while True:
         try:
-            line = input("> ")
+            line = input("> " if typed else "")
         except (EOFError, KeyboardInterrupt):
-            print()
+            if typed:
+                print()
             return
         if line.strip():
             messages.append({"role": "user", "content": line})
@@ -61,16 +73,29 @@ def converse(speaker: Speaker, message: str | None, system: str | None) -> None:
             messages.append({"role": "assistant", "content": answer})
 
 
-def _print_pieces(pieces: Iterator[str]) -> str:
-    """Prints pieces as they come; returns what was printed. An interrupt ends it cleanly."""
-    shown = []
-    try:
-        for piece in pieces:
-            shown.append(piece)
-            print(piece, end="", flush=True)
-    except KeyboardInterrupt:
-        pass
+def _beginning(system: str | None) -> Messages:
+    return [] if system is None else [{"role": "system", "content": system}]
+
+
+def _print_pieces(pieces: Generator[str], limit: int | None = None) -> str:
+    """Prints pieces as they come, `limit` at most; returns what was printed. An interrupt ends it
+    cleanly."""
+    shown: list[str] = []
+    cut = False
+    with closing(pieces):
+        try:
+            for piece in itertools.islice(pieces, limit):
+                shown.append(piece)
+                print(piece, end="", flush=True)
+            cut = len(shown) == limit and bool(next(pieces, ""))
+        except KeyboardInterrupt:
+            pass
     print(flush=True)
+    if cut:
+        print(
+            f"note: the answer was cut after {limit} pieces. --max-tokens sets another limit",
+            file=sys.stderr,
+        )
     return "".join(shown)
 
 
@@ -96,21 +121,26 @@ class CoreSpeaker:
     ) -> None:
         self._engine.close()
 
-    def answer(self, messages: Messages) -> Iterator[str]:
+    def answer(self, messages: Messages) -> Generator[str]:
         """The answer's text in pieces."""
         for delta in self._engine.stream_chat(messages, self._wanted):
             yield delta.text
 
 
 class ServerSpeaker:
-    """Answers with a running server; `url` is its address, with or without `/v1`."""
+    """Answers with a running server; `url` is its address, with or without `/v1`. Raises
+    HeliosError where it isn't one for HTTP."""
 
     def __init__(self, url: str, wanted: GenerationOptions) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise HeliosError(
+                f"{url!r} is no HTTP address", where="--server", remedy=f"Write http://{url}"
+            )
         self._url = url.rstrip("/").removesuffix("/v1")
         self._wanted = wanted
         self._model: str | None = None
 
-    def answer(self, messages: Messages) -> Iterator[str]:
+    def answer(self, messages: Messages) -> Generator[str]:
         """The answer's text in pieces. Raises HeliosError with the server's own words."""
         if self._model is None:
             with closing(self._open("/v1/models", None)) as response:

@@ -13,11 +13,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from helios.cli_values import show_size
 from helios.contract import PreparedContract
-from helios.core import OpenedCore, open_core
-from helios.core.envelope import read_envelope
-from helios.core.format import ENVELOPE_FILE
+from helios.core import OpenedCore, open_core, read_folder
 from helios.runtime.capacities import Capacities, available_nbytes
 from helios.runtime.inspection import (
     LaunchRow,
@@ -28,6 +25,7 @@ from helios.runtime.inspection import (
     program_rows,
 )
 from helios.runtime.targets import deployed_rank, read_manifest
+from helios.wording import counted, show_size
 
 _PIPE_WIDTH: Final = 200
 
@@ -45,7 +43,7 @@ def inspect_core(
     or ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    body = read_envelope(path / ENVELOPE_FILE, publisher_key).body
+    body = read_folder(path, publisher_key).body
     core = open_core(path, accept=body.publisher.namespace, publisher_key=publisher_key)
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
@@ -98,7 +96,7 @@ def _contract_table(contract: PreparedContract) -> Table:
         [
             ("model", ", ".join((contract.served_id, *contract.aliases))),
             ("context", f"{contract.max_context_tokens} tokens"),
-            ("concurrency", f"{contract.max_active} requests"),
+            ("concurrency", counted(contract.max_active, "request")),
             ("vocabulary", f"{model.vocabulary.sampled_tokens} tokens"),
             ("end of sequence", ", ".join(map(str, model.frontend.eos_ids))),
             ("recommended", ", ".join(recommended) or "nothing"),
@@ -123,8 +121,9 @@ def _resource_table(core: OpenedCore) -> Table:
 
 def _memory_table(target: str, report: MemoryReport) -> Table:
     title = (
-        f"Memory on {target} with {report.request_slots} slots and {report.cache_pages} pages of"
-        f" {report.page_tokens} tokens ({show_size(report.page_nbytes)} each)"
+        f"Memory on {target} with {counted(report.request_slots, 'slot')} and"
+        f" {counted(report.cache_pages, 'page')} of {report.page_tokens} tokens"
+        f" ({show_size(report.page_nbytes)} each)"
     )
     table = Table("class", "buffers", "memory", title=title, title_justify="left")
     for row in report.classes:

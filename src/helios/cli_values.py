@@ -25,16 +25,6 @@ def parse_size(text: str) -> int:
     return int(float(found["number"]) * base ** _EXPONENTS[unit.rstrip("ib")])
 
 
-def show_size(nbytes: int) -> str:
-    """A size in the largest binary unit that leaves at least one."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
-
-
 def read_public_key(path: Path) -> bytes:
     """The raw 32 bytes of an Ed25519 public key file (PEM). Raises CoreError naming the file."""
     from cryptography.exceptions import UnsupportedAlgorithm

@@ -1,26 +1,33 @@
 """`helios verify`: every byte of a core against its signature, then the whole oracle.
 
-What the server checks at start-up in part, done in full and with figures.
+What the server checks at start-up in part, done in full and with figures. `--replay` also holds
+every launch of the replay against the reference.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from helios.cli_values import show_size
 from helios.core import OpenedCore, ResourceKind, open_core
-from helios.errors import CoreError, HeliosError
+from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.runtime.device import DeviceOptions
 from helios.runtime.model_runtime import Capacities, ModelRuntime
-from helios.runtime.oracle import check_oracle
+from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import core_pb2
+from helios.wording import show_size
 
-TARGETS = ("cpu", "reference")
+if TYPE_CHECKING:
+    from helios.runtime.reference.differ import LockstepDevice
+
+TARGETS: Final = ("cpu", "reference")
+_ANY_PROMPT_TOKENS: Final = 8
+_ANY_OUTPUT_TOKENS: Final = 4
 
 
 def verify_core(
@@ -28,6 +35,7 @@ def verify_core(
     accept: str,
     *,
     target: str,
+    lockstep: bool,
     threads: int | None,
     instruction_set: str | None,
     publisher_key: bytes | None,
@@ -39,6 +47,12 @@ def verify_core(
             where="--target",
             remedy=f"Use {' or '.join(TARGETS)}",
         )
+    if lockstep and target != "cpu":
+        raise HeliosError(
+            f"the reference would be held against {target!r}",
+            where="--replay",
+            remedy="Leave out --target",
+        )
     console = Console(highlight=False, soft_wrap=True)
     core = open_core(path, accept=accept, publisher_key=publisher_key)
     console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
@@ -48,17 +62,45 @@ def verify_core(
     console.print(
         f"content: {show_size(nbytes)} in {seconds:.2f} s ({show_size(int(nbytes / seconds))}/s)"
     )
+    options = DeviceOptions(threads, instruction_set)
+    differ = _differ(options) if lockstep else None
     runtime = ModelRuntime.load(
         core,
         target=target,
-        options=DeviceOptions(threads, instruction_set),
+        options=options,
         capacities=Capacities(request_slots=1),
         verify_weights=False,
+        device=differ,
     )
     try:
-        _replay(core, runtime, console)
+        if not _replay(core, runtime, console) and lockstep:
+            _replay_anything(runtime)
+    except ExecutionError:
+        # The launch that went wrong says more than the token that came of it.
+        _refuse_difference(differ)
+        raise
     finally:
         runtime.close()
+    _refuse_difference(differ)
+    if differ is not None:
+        console.print(f"lockstep: all {differ.compared} launches agree with the reference")
+
+
+def _differ(options: DeviceOptions) -> LockstepDevice:
+    """The cpu device with the reference beside it. Imported here: it brings the reference."""
+    from helios.runtime.devices.cpu import CpuDevice
+    from helios.runtime.reference.differ import LockstepDevice
+
+    return LockstepDevice(CpuDevice(options))
+
+
+def _refuse_difference(differ: LockstepDevice | None) -> None:
+    if differ is not None and differ.first_difference is not None:
+        raise ExecutionError(
+            f"this machine computes something else ({differ.first_difference})",
+            where="lockstep",
+            remedy="Compare other instruction sets with --isa, and report the launch",
+        )
 
 
 def _verify_bytes(core: OpenedCore, console: Console) -> int:
@@ -79,11 +121,20 @@ def _verify_bytes(core: OpenedCore, console: Console) -> int:
     return total
 
 
-def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
+def _replay_anything(runtime: ModelRuntime) -> None:
+    """A prompt and an answer without a meaning: launches can be compared without an oracle."""
+    geometry = runtime.geometry
+    count = min(_ANY_OUTPUT_TOKENS, geometry.max_context_tokens - 1)
+    prompt = range(min(_ANY_PROMPT_TOKENS, geometry.max_context_tokens - count))
+    greedy_replay(runtime, [token % geometry.vocabulary_tokens for token in prompt], count)
+
+
+def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> bool:
+    """Replays the oracle; False where the core has none."""
     oracle = _oracle(core)
     if oracle is None or not oracle.cases:
         console.print("oracle: the core has no cases, so what it computes can't be checked")
-        return
+        return False
     prompt = sum(len(case.prompt_tokens) for case in oracle.cases)
     output = sum(len(case.expected_tokens) for case in oracle.cases)
     began = time.monotonic()
@@ -92,9 +143,10 @@ def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
     seconds = time.monotonic() - began
     console.print(
         f"oracle: {len(oracle.cases)} cases hold on {runtime.geometry.kernel_path}: {prompt} prompt"
-        f" and {output} output tokens in {seconds:.2f} s ({(prompt + output) / seconds:.0f}"
+        f" and {output} output tokens in {seconds:.2f} s ({(prompt + output) / seconds:.3g}"
         " tokens/s, one request at a time)"
     )
+    return True
 
 
 def _oracle(core: OpenedCore) -> core_pb2.Oracle | None:

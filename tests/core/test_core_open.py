@@ -179,7 +179,7 @@ def test_a_missing_envelope_or_folder_is_named(private_folder: Path, file: str |
     target = private_folder / file if file else private_folder / "nowhere"
     target.unlink(missing_ok=True)
     folder = private_folder if file else target
-    with pytest.raises(CoreError, match="core.pb: is missing" if file else "nowhere: is no folder"):
+    with pytest.raises(CoreError, match="core.pb: is missing" if file else "nowhere: there is no"):
         open_core(folder, accept=NAMESPACE)
 
 

@@ -161,7 +161,7 @@ def test_models_version_and_description(real_server: ServerProcess) -> None:
     assert fingerprint.startswith(f"fp_{version['core'][:12]}_cpu-")
     assert real_server.http.get("/openapi.json").json()["openapi"] == "3.1.0"
     ready = real_server.http.get("/ready").json()
-    assert {"core", "frontend", "ready", "worker_load"} <= set(ready["startup_ms"])
+    assert {"frontend", "ready", "worker_load"} <= set(ready["startup_ms"])
 
 
 def test_metrics_count_what_happened(real_server: ServerProcess) -> None:

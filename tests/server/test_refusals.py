@@ -200,3 +200,8 @@ def test_nothing_invalid_reaches_the_worker(server: RunningServer) -> None:
     before = len(server.client.submitted)
     server.http.post(CHAT_PATH, json=CHAT | {"temperature": 9})
     assert len(server.client.submitted) == before
+
+
+def test_what_isn_t_supported_is_to_be_left_out(server: RunningServer) -> None:
+    response = server.http.post(CHAT_PATH, json=CHAT | {"stop": ["x"]})
+    assert _refusal(server, response, 400)["message"] == "stop is not supported. Leave it out"

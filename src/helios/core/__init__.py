@@ -1,9 +1,9 @@
 """Cores on disk: opening, verifying, authorizing and reading them.
 
-`open_core` is the one way in; `format` holds what the writer shares.
+`open_core` is the one way in, `read_folder` its first step; `format` holds what the writer shares.
 """
 
 from helios.core.body import ResourceKind
-from helios.core.opened_core import OpenedCore, open_core
+from helios.core.opened_core import OpenedCore, open_core, read_folder
 
-__all__ = ["OpenedCore", "ResourceKind", "open_core"]
+__all__ = ["OpenedCore", "ResourceKind", "open_core", "read_folder"]

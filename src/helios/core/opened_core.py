@@ -112,13 +112,19 @@ class OpenedCore:
         )
 
 
+def read_folder(folder: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
+    """The verified envelope of a core's folder, nothing accepted yet. Raises CoreError."""
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "there is no such folder"
+        raise CoreError(what, where=str(folder), remedy="Give the core's folder")
+    return read_envelope(folder / ENVELOPE_FILE, publisher_key)
+
+
 def open_core(path: str | Path, *, accept: str, publisher_key: bytes | None = None) -> OpenedCore:
     """Opens a core's folder. `accept` must be the signed namespace; `publisher_key` (32 bytes)
     pins the signer. Raises CoreError naming the file or field, ContractError for the contract."""
     folder = Path(path)
-    if not folder.is_dir():
-        raise CoreError("is no folder", where=str(folder), remedy="Give the core's folder")
-    envelope = read_envelope(folder / ENVELOPE_FILE, publisher_key)
+    envelope = read_folder(folder, publisher_key)
     decoded = decode_body(envelope.body)
     acceptance = authorize(
         accept,

@@ -16,6 +16,7 @@ from helios.contract.model import PreparedContract
 from helios.runtime.device import MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_checks import pages_for
+from helios.wording import counted, show_size
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
 DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory
@@ -72,10 +73,9 @@ def choose_cache_pages(
     if pages < one_context:
         refuse(
             "cache size",
-            f"{asked_nbytes} bytes hold {max(pages, 0)} pages, but one context of"
-            f" {contract.max_context_tokens} tokens takes {one_context} pages"
-            f" ({one_context * nbytes} bytes)",
-            "Ask for a larger cache",
+            f"{show_size(asked_nbytes)} hold {counted(max(pages, 0), 'page')}, but one context of"
+            f" {contract.max_context_tokens} tokens takes {counted(one_context, 'page')}",
+            f"Ask for {-(-one_context * nbytes >> 20)} MiB or more",
         )
     return pages
 
@@ -103,7 +103,8 @@ def check_fits(plan: MemoryPlan, available_nbytes: int) -> None:
     if owned > available_nbytes:
         refuse(
             "memory",
-            f"the model takes {owned} bytes beside its weights, {available_nbytes} are available",
+            f"the model takes {show_size(owned)} beside its weights,"
+            f" {show_size(available_nbytes)} are available",
             "Ask for fewer request slots or a smaller cache",
         )
 

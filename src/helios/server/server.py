@@ -1,7 +1,8 @@
 """The server: one HTTP process over one model worker. `cli` starts it.
 
 Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
-worker process is started; while it loads the model this process loads what HTTP needs (`serving`).
+worker process is started; while it loads the model this process opens the core, says that it
+listens, and loads what HTTP needs (`serving`).
 """
 
 from __future__ import annotations
@@ -33,21 +34,25 @@ class Server:
         self._report = report
 
     def start(self) -> None:
-        """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had or the
-        model can't be loaded."""
+        """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
+        core can't be opened or the model can't be loaded."""
         with _listen(self._options.host, self._options.port) as listener:
-            host, port = listener.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            self._report(f"listening on http://{shown}:{port}")
             asyncio.run(self._serve(listener))
 
     async def _serve(self, listener: socket.socket) -> None:
-        client = await ModelClient.start(self._options.worker)
+        worker = self._options.worker
+        client = await ModelClient.start(worker)
         try:
-            # Only now, since importing it takes a while that the worker can use.
+            # Only now, since importing these takes a while that the worker can use.
+            from helios.server.opening import open_for_serving
+
+            core = open_for_serving(worker)
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            self._report(f"listening on http://{shown}:{port}")
             from helios.server.serving import serve_http
 
-            await serve_http(client, listener, self._options.worker, self._report)
+            await serve_http(core, client, listener, worker, self._report)
         finally:
             await client.close()
 

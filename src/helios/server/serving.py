@@ -1,4 +1,4 @@
-"""Serving over a started worker: opens the core for the frontend, runs HTTP, ends cleanly.
+"""Serving over a started worker: loads the frontend, runs HTTP, ends cleanly.
 
 `server` calls it once the worker process is on its way, since what is imported here takes as long
 as that process needs to start.
@@ -17,13 +17,14 @@ from typing import Final
 
 import uvicorn
 
-from helios.core import OpenedCore, open_core
+from helios.core import OpenedCore
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.prepare import unapplied_recommendations
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
+from helios.wording import counted
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
 
@@ -33,14 +34,16 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 async def serve_http(
+    core: OpenedCore,
     client: WorkerClient,
     listener: socket.socket,
     worker: WorkerOptions,
     report: Callable[[str], None],
 ) -> None:
-    """Serves on `listener` until a signal. Raises HeliosError if core or model can't be loaded."""
+    """Serves on `listener` until a signal. Raises HeliosError if frontend or model can't be
+    loaded."""
     lifecycle = Lifecycle()
-    loading = asyncio.create_task(_load(lifecycle, client, worker, report))
+    loading = asyncio.create_task(_load(lifecycle, core, client, worker, report))
     config = uvicorn.Config(
         build_app(lifecycle),
         http="h11",
@@ -60,14 +63,16 @@ async def serve_http(
 
 async def _load(
     lifecycle: Lifecycle,
+    core: OpenedCore,
     client: WorkerClient,
     worker: WorkerOptions,
     report: Callable[[str], None],
 ) -> None:
-    """Waits until core and worker are there, then serves. A failure stays in the lifecycle and
+    """Waits until frontend and worker are there, then serves. A failure stays in the lifecycle and
     is raised."""
     try:
-        core, frontend = await asyncio.to_thread(_open, lifecycle, worker)
+        frontend = await asyncio.to_thread(Bootstrap.load, core)
+        lifecycle.mark("frontend")
         lifecycle.core_opened()
         ready = await client.ready()
     except HeliosError as error:
@@ -83,17 +88,10 @@ async def _load(
         report(f"note: the core recommends {recommended}, which isn't applied yet")
     phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
     report(
-        f"ready: {', '.join(model.names)} on {ready.kernel_path}, {ready.request_slots} slots,"
+        f"ready: {', '.join(model.names)} on {ready.kernel_path},"
+        f" {counted(ready.request_slots, 'slot')},"
         f" {ready.cache_pages * ready.page_tokens} tokens of cache (ms: {phases})"
     )
-
-
-def _open(lifecycle: Lifecycle, worker: WorkerOptions) -> tuple[OpenedCore, Frontend]:
-    core = open_core(worker.core, accept=worker.accept, publisher_key=worker.publisher_key)
-    lifecycle.mark("core")
-    frontend = Bootstrap.load(core)
-    lifecycle.mark("frontend")
-    return core, frontend
 
 
 def _served_model(

@@ -145,9 +145,7 @@ def _refuse_set(request: GenerationRequest, neutral: Mapping[str, object]) -> No
     for field, value in neutral.items():
         given = getattr(request, field)
         if given is not None and given != value:
-            raise not_supported(
-                field, f"Leave it out or send {msgspec.json.encode(value).decode()}"
-            )
+            raise not_supported(field, "Leave it out")
 
 
 def _check_messages(request: ChatRequest) -> None:
