@@ -190,6 +190,10 @@ class LockstepDevice:
         """From the first launch's start to the last one's end, comparisons included."""
         return self._timings[sequence]
 
+    def scratch_nbytes(self) -> int:
+        """What both devices take beside the plan."""
+        return self._candidate.scratch_nbytes() + self._reference.scratch_nbytes()
+
     def launches(self) -> int:
         """Launches that the candidate executed."""
         return self._candidate.launches()
