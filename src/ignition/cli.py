@@ -28,6 +28,7 @@ from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_
 from ignition.preparation.prepare import Options
 from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
+from ignition.preparation.sampling import parse as parse_sampling
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,6 +84,13 @@ def prepare(
         int | None,
         typer.Option(min=1, help="Tokens of the longest request; default: the model's."),
     ] = None,
+    sampling: Annotated[
+        str,
+        typer.Option(
+            help="What the model card recommends, as in temperature=0.2,top_p=0.9;"
+            " default: the checkpoint's generation_config.json."
+        ),
+    ] = "",
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
     licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing core.")] = False,
@@ -100,6 +108,7 @@ def prepare(
         prefill=_capacities("--prefill", prefill),
         decode=None if decode is None else _capacities("--decode", decode),
         max_context=max_context,
+        sampling=parse_sampling(sampling),
     )
     options.check()
     private_key = signing.read_private_key(key)

@@ -1,19 +1,17 @@
 """A checkpoint's chat template while preparing: renders oracle prompts, finds the envelope.
 
-Templates are foreign code and run in Jinja's sandbox, as they do when a core is served. What
-delimits messages is found by rendering known conversations and comparing.
+Templates are foreign code and run in Helios's bounded sandbox, as they do when a core is served.
+What delimits messages is found by rendering known conversations and comparing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from helios.errors import CoreError, RequestError
+from helios.frontend.template import ChatTemplate
 from helios.schema import contract_pb2
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 from ignition.preparation.errors import CheckpointError
@@ -29,27 +27,20 @@ def render(
     template: str, tokens: TemplateTokens, messages: Messages, *, generation_prompt: bool
 ) -> str:
     """The conversation as the model reads it. Raises CheckpointError for a template that fails."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = _DATE.strftime
     known = {
         "bos_token": tokens.bos_token,
         "eos_token": tokens.eos_token,
         "pad_token": tokens.pad_token,
         "unk_token": tokens.unk_token,
     }
+    present = {name: token for name, token in known.items() if token is not None}
     try:
-        return environment.from_string(template).render(
-            messages=list(messages),
-            add_generation_prompt=generation_prompt,
-            **{name: token for name, token in known.items() if token is not None},
+        return ChatTemplate(template, present, now=lambda: _DATE).render(
+            [dict(message) for message in messages], generation_prompt=generation_prompt
         )
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (CoreError, RequestError) as error:
         raise CheckpointError(
-            f"the chat template can't be rendered: {error}",
+            f"the chat template can't be rendered: {error.what}",
             where="chat template",
             remedy="Check the checkpoint's template",
         ) from error
@@ -67,11 +58,3 @@ def envelope(template: str | None, tokens: TemplateTokens) -> contract_pb2.Envel
         assistant_start=prompt[len(asked) :] if prompt.startswith(asked) else "",
         message_end=end.strip(),
     )
-
-
-def _refuse(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)

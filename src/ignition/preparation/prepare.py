@@ -23,7 +23,11 @@ from ignition import recipes
 from ignition.capture.recorder import Recorder
 from ignition.preparation import oracle, serving
 from ignition.preparation.checkpoints import open_checkpoint
-from ignition.preparation.checkpoints.checkpoint import Checkpoint
+from ignition.preparation.checkpoints.checkpoint import (
+    NO_RECOMMENDATIONS,
+    Checkpoint,
+    GenerationDefaults,
+)
 from ignition.preparation.export import CoreWriter, check_destination, new_folder, serialized
 from ignition.preparation.paged_text import (
     DEFAULT_DECODE_BATCHES,
@@ -32,6 +36,7 @@ from ignition.preparation.paged_text import (
     Extents,
 )
 from ignition.preparation.quantisation import WeightStorage
+from ignition.preparation.sampling import text_of as sampling_text
 from ignition.preparation.weights import WeightSet
 
 TARGETS: Final = ("cpu",)
@@ -56,6 +61,7 @@ class Options:
     prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
     decode: tuple[int, ...] | None = None
     max_context: int | None = None
+    sampling: GenerationDefaults = NO_RECOMMENDATIONS
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -182,7 +188,7 @@ def _write_resources(
     contract = serving.serving_contract(
         captured.model,
         captured.extents,
-        checkpoint.generation_defaults,
+        options.sampling.over(checkpoint.generation_defaults),
         served_id=options.served_id,
         aliases=options.aliases,
         cache_identity=writer.content_digest().hex(),
@@ -261,4 +267,5 @@ def _option_texts(options: Options, captured: _Captured) -> dict[str, str]:
         "prefill": ",".join(map(str, extents.prefill)),
         "decode": ",".join(map(str, extents.decode)),
         "max_context": str(extents.max_context_tokens),
+        "sampling": sampling_text(options.sampling),
     }

@@ -26,7 +26,7 @@ heads. Matrices are [outputs, inputs]. Rows of query and key are in the order of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -106,7 +106,7 @@ class TemplateTokens:
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What the checkpoint recommends; None where it says nothing."""
+    """What a checkpoint or its model card recommends; None where it says nothing."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -115,6 +115,13 @@ class GenerationDefaults:
     repetition_penalty: float | None = None
     max_output_tokens: int | None = None
 
+    def over(self, other: GenerationDefaults) -> GenerationDefaults:
+        """These recommendations, and `other`'s where these say nothing."""
+        own = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(other, **own)
+
+
+NO_RECOMMENDATIONS: Final = GenerationDefaults()
 
 @dataclass(frozen=True)
 class SourceFile:
