@@ -1,83 +1,44 @@
 """Renders a core's chat template, as Hugging Face renders it.
 
-The environment is Jinja's immutable sandbox with the settings, filters and globals that templates
-are written for. A template comes with the core, but what it does depends on a client's messages:
-`budget` bounds its loops, its time and its output. It knows neither tokens nor markers; `prepare`
-calls it with messages that the marker guard has shielded.
+A template comes with the core or a checkpoint and is third-party data; what it does depends on a
+client's messages, too. `sandbox` is the environment that it runs in, `budget` bounds its loops, its
+time, its work and its output. It knows neither tokens nor markers; `prepare` calls it with messages
+that the marker guard has shielded.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import jinja2
 import jinja2.nodes
-import jinja2.sandbox
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
 
 from helios.errors import CoreError, RequestError
-from helios.frontend.budget import (
-    BUDGET_VARIABLE,
-    BudgetExceeded,
-    RenderBudget,
-    count_iterations,
-    guard_growth,
-)
+from helios.frontend.budget import BudgetExceeded, RenderBudget, rendering
+from helios.frontend.sandbox import BoundedEnvironment
+
+_SOURCE_LIMIT: Final = 1 << 20  # characters
+_TIME_FORMAT_LIMIT: Final = 256  # characters
 
 
 class _TemplateComplaint(Exception):
     """The template itself refuses the messages, through `raise_exception`."""
 
 
-class _GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}` marks assistant text for training; here its body
-    is rendered like any other text."""
-
-    tags: Final = {"generation"}  # type: ignore[misc]  # Jinja declares a plain class variable
-
-    def parse(self, parser: Parser) -> list[jinja2.nodes.Node]:
-        """Replaces the block by its body."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox with growth and loops bounded."""
-
-    intercepted_binops: Final = frozenset({"+", "*", "**"})  # type: ignore[misc]
-
-    def call_binop(
-        self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any
-    ) -> Any:
-        """Runs an intercepted operator unless its result would be huge."""
-        guard_growth(operator, left, right)
-        return super().call_binop(context, operator, left, right)
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
-        tree = super()._parse(source, name, filename)
-        count_iterations(tree)
-        return tree
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as chat templates expect it: no HTML escaping, non-ASCII kept, keys in order."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+def _invalid(why: str) -> CoreError:
+    return CoreError(
+        f"invalid chat template: {why}",
+        where="chat template",
+        remedy="Prepare the core from a checkpoint with a valid template",
     )
+
+
+def _formatted(moment: datetime.datetime, form: str) -> str:
+    if len(form) > _TIME_FORMAT_LIMIT:
+        raise BudgetExceeded(f"formats a time with more than {_TIME_FORMAT_LIMIT} characters")
+    return moment.strftime(form)
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -100,22 +61,17 @@ class ChatTemplate:
         *,
         now: Callable[[], datetime.datetime] = datetime.datetime.now,
     ) -> None:
-        environment = _Environment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[_GenerationTag, loopcontrols],
-        )
-        environment.filters["tojson"] = _tojson
+        if len(source) > _SOURCE_LIMIT:
+            raise _invalid(f"it has {len(source)} characters, over the limit of {_SOURCE_LIMIT}")
+        environment = BoundedEnvironment()
         environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        environment.globals["strftime_now"] = lambda form: _formatted(now(), form)
         try:
-            self._template = environment.from_string(source)
-        except (jinja2.TemplateSyntaxError, RecursionError) as error:
-            raise CoreError(
-                f"invalid chat template: {error}",
-                where="chat template",
-                remedy="Prepare the core from a checkpoint with a valid template",
-            ) from error
+            # Jinja evaluates constant expressions while it compiles.
+            with rendering(RenderBudget()):
+                self._template = environment.from_string(source)
+        except Exception as error:  # Python's compiler has limits of its own
+            raise _invalid(str(error)) from error
         self._tokens = dict(tokens)
         self.literals = tuple(_literals(environment.parse(source)))
 
@@ -124,9 +80,10 @@ class ChatTemplate:
         messages: list[dict[str, Any]],
         *,
         variables: Mapping[str, Any] | None = None,
+        generation_prompt: bool = True,
         budget: RenderBudget | None = None,
     ) -> str:
-        """The prompt text, ending where the assistant's answer starts.
+        """The prompt text; with `generation_prompt` it ends where the assistant's answer starts.
 
         `variables` are additional template variables; they can't replace the messages. Raises
         RequestError naming `messages` when the template refuses them, fails on them or exceeds
@@ -139,11 +96,11 @@ class ChatTemplate:
             "documents": None,
             **(variables or {}),
             "messages": messages,
-            "add_generation_prompt": True,
-            BUDGET_VARIABLE: budget,
+            "add_generation_prompt": generation_prompt,
         }
         try:
-            return "".join(_within(budget, self._template.generate(context)))
+            with rendering(budget):
+                return "".join(_within(budget, self._template.generate(context)))
         except _TemplateComplaint as complaint:
             raise RequestError(
                 f"the model's chat template refuses them: {complaint}",

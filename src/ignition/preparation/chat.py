@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from helios.errors import CoreError, RequestError
 from helios.frontend.template import ChatTemplate
