@@ -43,13 +43,30 @@ def test_a_malformed_request_is_refused_and_harms_nobody(bad: Request, says: str
 
 
 def test_a_full_queue_refuses() -> None:
-    driver = Driver(options=SchedulerOptions(queue_capacity=2))
-    driver.submit(request(1), request(2))
-    with pytest.raises(AdmissionError, match="waiting already"):
-        driver.submit(request(3))
+    driver = Driver(FakeModel(geometry(slots=3)), SchedulerOptions(queue_capacity=2))
+    driver.submit(*(request(i) for i in range(5)))  # before any of them can have a slot
+    with pytest.raises(AdmissionError, match="5 requests run or wait already"):
+        driver.submit(request(5))
     driver.turn()
+    with pytest.raises(AdmissionError):
+        driver.submit(request(5))
+    driver.cancel(4)
+    driver.submit(request(5))
+    driver.drain()
+    assert [i for i, got in driver.got.items() if got.finish is Finish.LIMIT] == [0, 1, 2, 3, 5]
+
+
+def test_a_place_is_free_at_the_last_event_though_the_slot_is_held_to_its_fence() -> None:
+    driver = Driver(FakeModel(geometry(slots=1)), SchedulerOptions(queue_capacity=1))
+    driver.submit(request(1, limit=20), request(2))
+    driver.turn()
+    assert driver.scheduler.frames_in_flight == 1
+    driver.cancel(1)
+    assert driver.scheduler.slots.free == 0
     driver.submit(request(3))
     driver.drain()
+    assert driver.got[2].tokens == alone(request(2))[0]
+    assert driver.got[3].tokens == alone(request(3))[0]
 
 
 def test_an_id_may_be_used_again_after_its_request_ended() -> None:

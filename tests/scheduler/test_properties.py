@@ -76,7 +76,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             len(prompt) + limit <= shape.max_context_tokens
             and -(-one.stored_tokens // shape.page_tokens) <= shape.cache_pages
         )
-        room = self.driver.scheduler.waiting < self.driver.scheduler.options.queue_capacity
+        live = sum(not got.ended for got in self.driver.got.values())
+        room = live < shape.request_slots + self.driver.scheduler.options.queue_capacity
         try:
             self.driver.submit(one)
         except AdmissionError:

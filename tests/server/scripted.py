@@ -13,14 +13,15 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 import httpx
-import uvicorn
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
 from helios.server.admission import Admission
 from helios.server.app import build_app
+from helios.server.http_server import EndTimes, HttpServer
 from helios.server.lifecycle import Lifecycle, RequestEvent, ServedModel
 from helios.worker.messages import Finish, Statistics, Submit, TokensEvent, WorkerReady
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
@@ -47,13 +48,16 @@ def says(text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEN
 @dataclass
 class ScriptedClient:
     """A `WorkerClient`; `script` may be exchanged between requests. `ended` counts iterators
-    that were closed, for whatever reason, `cancelled` those closed before their script's end."""
+    that were closed, for whatever reason, `cancelled` those closed before their script's end.
+    `cancelling` is set once the server has asked to end every request; scripts may wait for it."""
 
     script: Script
     submitted: list[Submit] = field(default_factory=list)
     failure: HeliosError | None = None
     running: int = 0
     cancelled: int = 0
+    stuck: bool = False
+    cancelling: asyncio.Event = field(default_factory=asyncio.Event)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     async def ready(self) -> WorkerReady:
@@ -71,7 +75,12 @@ class ScriptedClient:
         finally:
             self._change(running=-1, cancelled=0 if complete else 1)
 
+    def cancel_all(self) -> None:
+        self.cancelling.set()
+
     async def statistics(self) -> Statistics:
+        if self.stuck:
+            await asyncio.Event().wait()
         if self.failure is not None:
             raise self.failure
         return Statistics(
@@ -105,6 +114,7 @@ class RunningServer:
     client: ScriptedClient
     lifecycle: Lifecycle
     http: httpx.Client
+    stop: Callable[[], None]
 
     def metrics(self) -> dict[str, float]:
         """Samples of `/metrics` by name and labels, as they are written."""
@@ -133,6 +143,7 @@ def running_server(
     permits: int = 8,
     body_limit_nbytes: int = 1 << 20,
     loaded: bool = True,
+    times: EndTimes | None = None,
 ) -> Iterator[RunningServer]:
     """Serves `script` until the block ends. With `loaded` false the model is missing."""
     lifecycle = Lifecycle()
@@ -142,13 +153,24 @@ def running_server(
     app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5))
+    loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+
+    async def serve() -> None:
+        loops.put(asyncio.get_running_loop())
+        await server.run_on(listener)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
+    loop = loops.get()
+
+    def stop() -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended
+            loop.call_soon_threadsafe(server.stop)
+
     try:
         with httpx.Client(base_url=url, timeout=60) as http:
-            yield RunningServer(url, client, lifecycle, http)
+            yield RunningServer(url, client, lifecycle, http, stop)
     finally:
-        server.should_exit = True
+        stop()
         thread.join()

@@ -249,6 +249,15 @@ def test_version_names_core_and_kernels() -> None:
         }
 
 
+def test_a_stuck_worker_leaves_the_processs_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helios.server.routes._STATISTICS_SECONDS", 0.01)
+    with running_server(says("hello")) as server:
+        server.client.stuck = True
+        samples = server.metrics()
+    assert samples["flare_ready"] == 1
+    assert "flare_submitted_total" not in samples
+
+
 def test_metrics_are_valid_and_complete() -> None:
     with running_server(says("hello")) as server:
         server.http.post(COMPLETION_PATH, json=BODIES[COMPLETION_PATH])

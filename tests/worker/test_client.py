@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing, asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.worker.client import ModelClient, RequestEvent
+from helios.worker.launch import launch
 from helios.worker.messages import FailedEvent, Finish, RejectedEvent, TokensEvent
 from helios.worker.options import WorkerOptions
 from tests.scheduler.driving import request
@@ -31,7 +33,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 @asynccontextmanager
 async def started(mode: str) -> AsyncIterator[ModelClient]:
     command = (sys.executable, str(FAKE_WORKER), mode)
-    client = await ModelClient.start(OPTIONS, command=command)
+    client = await ModelClient.attach(launch(OPTIONS, command=command))
     try:
         yield client
     finally:
@@ -117,6 +119,23 @@ def test_cancel_ends_the_iterator() -> None:
     run(scenario())
 
 
+def test_cancelling_all_ends_every_request_though_the_worker_is_stuck() -> None:
+    async def scenario() -> None:
+        async with started("serves") as client:
+            await client.ready()
+            client._process.send_signal(signal.SIGSTOP)
+            reading = asyncio.gather(*(gather(client, i, limit=36) for i in range(3)))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            client.cancel_all()
+            for events in [*await reading, await gather(client, 9)]:
+                assert [getattr(event, "finish", None) for event in events] == [Finish.CANCELLED]
+            assert not client._requests
+        assert "status -9" in str(client.failure)
+
+    run(scenario())
+
+
 def test_a_worker_that_cant_start_says_why() -> None:
     async def scenario() -> None:
         async with started("no_core") as client:
@@ -197,7 +216,7 @@ def test_a_worker_ends_when_its_client_vanishes() -> None:
             reading = asyncio.create_task(gather(client, 1, limit=36))
             await asyncio.sleep(0)
             client._writer.close()
-            assert await client._process.wait() == 0
+            assert await asyncio.to_thread(client._process.wait) == 0
             await asyncio.gather(reading, return_exceptions=True)
 
     run(scenario())
@@ -205,7 +224,7 @@ def test_a_worker_ends_when_its_client_vanishes() -> None:
 
 def test_the_real_process_refuses_a_missing_core() -> None:
     async def scenario() -> None:
-        client = await ModelClient.start(OPTIONS)
+        client = await ModelClient.attach(launch(OPTIONS))
         with pytest.raises(CoreError, match="nowhere"):
             await client.ready()
         await client.close()

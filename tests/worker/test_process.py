@@ -12,6 +12,7 @@ from helios.engine import Engine
 from helios.errors import CoreError, ExecutionError
 from helios.frontend.prepare import GenerationOptions
 from helios.worker.client import ModelClient
+from helios.worker.launch import launch
 from helios.worker.messages import Sampling, Submit, TokensEvent
 from helios.worker.options import WorkerOptions
 from tests.engine.conftest import tiny_core
@@ -32,14 +33,15 @@ async def tokens(client: ModelClient, request_id: int, limit: int) -> list[int]:
 
 def test_the_process_serves_what_the_engine_generates(tiny_core: Path) -> None:
     async def scenario() -> list[list[int]]:
-        client = await ModelClient.start(
-            WorkerOptions(core=str(tiny_core), accept="tests", threads=1)
+        client = await ModelClient.attach(
+            launch(WorkerOptions(core=str(tiny_core), accept="tests", threads=1))
         )
         try:
             ready = await client.ready()
             assert set(ready.startup_ms) == {"import", "open", "load", "oracle"}
             assert ready.request_slots == 6
             client._process.send_signal(signal.SIGINT)
+            client._process.send_signal(signal.SIGTERM)
             return await asyncio.gather(*(tokens(client, i, 12) for i in range(8)))
         finally:
             await client.close()
@@ -54,8 +56,8 @@ def test_the_process_serves_what_the_engine_generates(tiny_core: Path) -> None:
 
 def test_a_killed_worker_is_a_typed_error(tiny_core: Path) -> None:
     async def scenario() -> None:
-        client = await ModelClient.start(
-            WorkerOptions(core=str(tiny_core), accept="tests", threads=1, oracle=False)
+        client = await ModelClient.attach(
+            launch(WorkerOptions(core=str(tiny_core), accept="tests", threads=1, oracle=False))
         )
         await client.ready()
         client._process.kill()
@@ -69,7 +71,9 @@ def test_a_killed_worker_is_a_typed_error(tiny_core: Path) -> None:
 
 def test_a_core_that_isnt_accepted_is_told_to_the_client(tiny_core: Path) -> None:
     async def scenario() -> None:
-        client = await ModelClient.start(WorkerOptions(core=str(tiny_core), accept="somebody"))
+        client = await ModelClient.attach(
+            launch(WorkerOptions(core=str(tiny_core), accept="somebody"))
+        )
         with pytest.raises(CoreError, match="tests"):
             await client.ready()
         await client.close()

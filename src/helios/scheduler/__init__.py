@@ -1,14 +1,20 @@
 """The scheduler: continuous batching over a geometry, with no device and no transport.
 
 `Scheduler` is the door; `Request`, `SchedulerOptions` and the events are what passes through it.
+Names are imported when they are first used: whoever needs only the events or the options, as the
+HTTP process does before it starts its worker, doesn't wait for the rest.
 """
 
-from helios.scheduler.counters import SchedulerCounters
-from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
-from helios.scheduler.options import SchedulerOptions
-from helios.scheduler.planning import PlannedRound
-from helios.scheduler.requests import Request
-from helios.scheduler.scheduler import Scheduler
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from helios.scheduler.counters import SchedulerCounters
+    from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
+    from helios.scheduler.options import SchedulerOptions
+    from helios.scheduler.planning import PlannedRound
+    from helios.scheduler.requests import Request
+    from helios.scheduler.scheduler import Scheduler
 
 __all__ = [
     "Event",
@@ -21,3 +27,22 @@ __all__ = [
     "SchedulerOptions",
     "TokensEmitted",
 ]
+
+_MODULES: Final = {
+    "Event": "events",
+    "Finish": "events",
+    "PlannedRound": "planning",
+    "Request": "requests",
+    "RequestFailed": "events",
+    "Scheduler": "scheduler",
+    "SchedulerCounters": "counters",
+    "SchedulerOptions": "options",
+    "TokensEmitted": "events",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -14,7 +14,7 @@ class SchedulerOptions:
     `prefill_chunk_tokens` bounds the prompt tokens of one PREFILL round, over all its lanes (None:
     the largest prefill program's P). `frames_in_flight` is 1 or 2: with 1 a round is planned only
     after the one before it has completed. `queue_capacity` bounds the requests that wait for a
-    slot.
+    slot: so many, and as many as there are slots, can be live at once.
     """
 
     prefill_chunk_tokens: int | None = None

@@ -93,9 +93,11 @@ class Scheduler:
             raise AdmissionError(
                 "a live request has this id", where=where, remedy="Count the ids upwards"
             )
-        if len(self._residency.waiting) >= self.options.queue_capacity:
+        # Counted over queue and slots together: a burst arrives before any of it can be given a
+        # slot, and a slot may still be held to its fence by a request that has had its last event.
+        if len(self._live) >= self.options.queue_capacity + self.slots.slots:
             raise AdmissionError(
-                f"{self.options.queue_capacity} requests are waiting already",
+                f"{len(self._live)} requests run or wait already",
                 where=where,
                 remedy="Try again later",
             )

@@ -6,6 +6,7 @@ the output that slow readers can make the process keep.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,8 @@ class Admission:
         self.capacity = capacity
         self.held = 0
         self.refused = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @contextmanager
     def permit(self) -> Iterator[None]:
@@ -32,7 +35,14 @@ class Admission:
                 retry_after_s=1,
             )
         self.held += 1
+        self._idle.clear()
         try:
             yield
         finally:
             self.held -= 1
+            if not self.held:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Waits until no permit is held."""
+        await self._idle.wait()

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -62,7 +62,11 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Raises ApiError as long as no header is out."""
-        data = await read_body(Request(scope, receive), self._body_limit_nbytes)
+        try:
+            data = await read_body(Request(scope, receive), self._body_limit_nbytes)
+        except ClientDisconnect:
+            self._metrics.disconnects += 1
+            return
         model = self._lifecycle.serving()
         call = self._parse(data)
         if call.model not in model.names:

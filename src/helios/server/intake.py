@@ -8,7 +8,8 @@ from helios.server.failures import ApiError
 
 
 async def read_body(request: Request, limit_nbytes: int) -> bytes:
-    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit."""
+    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit, and
+    starlette's ClientDisconnect if the client goes away meanwhile."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit_nbytes:
         raise _too_large(limit_nbytes)

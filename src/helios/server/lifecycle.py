@@ -39,6 +39,9 @@ class WorkerClient(Protocol):
     def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
         """A request's events up to its last; closing the iterator early cancels the request."""
 
+    def cancel_all(self) -> None:
+        """Ends every request at once with a `cancelled` finish, and every one that still comes."""
+
     async def statistics(self) -> Statistics:
         """Counters and gauges now."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,6 +22,7 @@ from helios.server.metrics import HttpMetrics, worker_families
 from helios.version import VERSION
 
 _READ: Final = ["GET"]
+_STATISTICS_SECONDS: Final = 1.0
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -87,12 +89,14 @@ def _models(served: ServedModel) -> list[Model]:
 
 
 async def _worker_metrics(model: ServedModel | None) -> list[Family]:
-    """None from a worker that isn't there; the process's own metrics stay readable."""
+    """None from a worker that isn't there or doesn't answer; the process's own metrics stay
+    readable."""
     if model is None:
         return []
     try:
-        return worker_families(await model.client.statistics())
-    except HeliosError:
+        async with asyncio.timeout(_STATISTICS_SECONDS):
+            return worker_families(await model.client.statistics())
+    except (HeliosError, TimeoutError):
         return []
 
 

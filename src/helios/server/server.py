@@ -2,18 +2,17 @@
 
 Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
 worker process is started; while it loads the model this process opens the core, says that it
-listens, and loads what HTTP needs (`serving`).
+listens, and loads what HTTP needs (`serving`). So what this module imports itself is kept small.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from helios.errors import HeliosError
-from helios.worker.client import ModelClient
+from helios.worker.launch import launch
 from helios.worker.options import WorkerOptions
 
 
@@ -36,25 +35,21 @@ class Server:
     def start(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
         core can't be opened or the model can't be loaded."""
-        with _listen(self._options.host, self._options.port) as listener:
-            asyncio.run(self._serve(listener))
-
-    async def _serve(self, listener: socket.socket) -> None:
-        worker = self._options.worker
-        client = await ModelClient.start(worker)
-        try:
+        options = self._options
+        with (
+            _listen(options.host, options.port) as listener,
+            launch(options.worker) as worker,
+        ):
             # Only now, since importing these takes a while that the worker can use.
             from helios.server.opening import open_for_serving
 
-            core = open_for_serving(worker)
+            core = open_for_serving(options.worker)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             self._report(f"listening on http://{shown}:{port}")
-            from helios.server.serving import serve_http
+            from helios.server.serving import serve
 
-            await serve_http(core, client, listener, worker, self._report)
-        finally:
-            await client.close()
+            serve(core, worker, listener, options.worker, self._report)
 
 
 def _listen(host: str, port: int) -> socket.socket:

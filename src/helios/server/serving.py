@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-
-import uvicorn
 
 from helios.core import OpenedCore
 from helios.errors import HeliosError
@@ -23,49 +20,55 @@ from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.prepare import unapplied_recommendations
 from helios.server.admission import Admission
 from helios.server.app import build_app
+from helios.server.http_server import HttpServer
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
 from helios.wording import counted
+from helios.worker.client import ModelClient
+from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
 
-DRAIN_SECONDS: Final = 5
 _DEFAULT_FRONTEND_WORKERS: Final = 2
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-async def serve_http(
+def serve(
     core: OpenedCore,
-    client: WorkerClient,
+    worker: LaunchedWorker,
     listener: socket.socket,
-    worker: WorkerOptions,
+    options: WorkerOptions,
     report: Callable[[str], None],
 ) -> None:
-    """Serves on `listener` until a signal. Raises HeliosError if frontend or model can't be
-    loaded."""
-    lifecycle = Lifecycle()
-    loading = asyncio.create_task(_load(lifecycle, core, client, worker, report))
-    config = uvicorn.Config(
-        build_app(lifecycle),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-    )
-    http = _HttpServer(config, lifecycle)
-    loading.add_done_callback(http.stop_after_failure)
-    await http.serve(sockets=[listener])
-    loading.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await loading
+    """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend
+    or model can't be loaded."""
+    asyncio.run(_serve(core, worker, listener, options, report))
+
+
+async def _serve(
+    core: OpenedCore,
+    worker: LaunchedWorker,
+    listener: socket.socket,
+    options: WorkerOptions,
+    report: Callable[[str], None],
+) -> None:
+    client = await ModelClient.attach(worker)
+    try:
+        lifecycle = Lifecycle()
+        http = HttpServer(build_app(lifecycle), lifecycle)
+        loading = asyncio.create_task(_load(lifecycle, core, client, options, report))
+        loading.add_done_callback(http.stop_after_failure)
+        await http.run_on(listener)
+        loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await loading
+    finally:
+        await client.close()
 
 
 async def _load(
     lifecycle: Lifecycle,
     core: OpenedCore,
     client: WorkerClient,
-    worker: WorkerOptions,
+    options: WorkerOptions,
     report: Callable[[str], None],
 ) -> None:
     """Waits until frontend and worker are there, then serves. A failure stays in the lifecycle and
@@ -82,7 +85,7 @@ async def _load(
         {f"worker_{phase}": round(ms, 1) for phase, ms in ready.startup_ms.items()}
     )
     lifecycle.mark("ready")
-    model = _served_model(core, frontend, client, ready, worker)
+    model = _served_model(core, frontend, client, ready, options)
     lifecycle.serve(model)
     for recommended in unapplied_recommendations(frontend.contract.defaults.sampling):
         report(f"note: the core recommends {recommended}, which isn't applied yet")
@@ -117,35 +120,3 @@ def _served_model(
         kernel_path=ready.kernel_path,
         created=int(time.time()),
     )
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn with this server's ends: a signal drains, a second one drops everything, a failed
-    start-up ends at once."""
-
-    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle) -> None:
-        super().__init__(config)
-        self._lifecycle = lifecycle
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals drain; they aren't raised again afterwards, since this is the clean end."""
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._stop)
-        try:
-            yield
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-
-    def _stop(self) -> None:
-        if self.should_exit:
-            self.force_exit = True
-        self._lifecycle.drain()
-        self.should_exit = True
-
-    def stop_after_failure(self, loading: asyncio.Task[None]) -> None:
-        """Ends serving if loading failed."""
-        if not loading.cancelled() and loading.exception() is not None:
-            self.force_exit = self.should_exit = True

@@ -1,4 +1,4 @@
-"""The model worker as the HTTP process sees it: starts it, submits to it, hears from it.
+"""The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
 All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
 so a slow reader holds up nobody. When the worker dies, every pending request gets a typed error
@@ -8,21 +8,19 @@ and `failure` says why from then on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-import sys
+import subprocess
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Final
-
-import msgspec
 
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
+from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     Cancel,
     FailedEvent,
+    Finish,
     FromWorker,
     ReadStatistics,
     RejectedEvent,
@@ -34,21 +32,20 @@ from helios.worker.messages import (
     WorkerFailed,
     WorkerReady,
 )
-from helios.worker.options import WorkerOptions
 
 RequestEvent = TokensEvent | RejectedEvent | FailedEvent
 
-WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
 _RECEIVE_NBYTES: Final = 1 << 18
-_CLOSE_TIMEOUT_S: Final = 15.0
+# The worker has nothing to lose, so one that is slow to end may be killed.
+_CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class ModelClient:
-    """Use `start`; `close` ends the worker."""
+    """Use `attach`; `close` ends the worker."""
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: subprocess.Popen[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -62,25 +59,15 @@ class ModelClient:
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
         self._outgoing: list[ToWorker] = []
         self._failure: HeliosError | None = None
+        self._ending = False
         self._reading = loop.create_task(self._read(), name="helios worker messages")
 
     @classmethod
-    async def start(
-        cls, options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND
-    ) -> ModelClient:
-        """Starts a worker process; it loads the model while the caller goes on (see `ready`).
-        `command` is what runs before the descriptor and the options."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                str(theirs.fileno()),
-                msgspec.json.encode(options).decode(),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        reader, writer = await asyncio.open_connection(sock=ours)
-        return cls(process, reader, writer)
+    async def attach(cls, worker: LaunchedWorker) -> ModelClient:
+        """A client of a worker that has just been launched and that loads the model while the
+        caller goes on (see `ready`). The client owns both its process and its socket."""
+        reader, writer = await asyncio.open_connection(sock=worker.connection)
+        return cls(worker.process, reader, writer)
 
     @property
     def failure(self) -> HeliosError | None:
@@ -96,6 +83,9 @@ class ModelClient:
         earlier cancels the request. Raises the worker's failure if it dies meanwhile."""
         if self._failure is not None:
             raise self._failure
+        if self._ending:
+            yield _cancelled(request.request_id)
+            return
         assert request.request_id not in self._requests, "a pending request has this id"
         events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue()
         self._requests[request.request_id] = events
@@ -118,6 +108,14 @@ class ModelClient:
         """Ends a request; its iterator still gives what arrived, then a `cancelled` finish."""
         self._post(Cancel(request_id))
 
+    def cancel_all(self) -> None:
+        """Ends every request with a `cancelled` finish, and so every one that still comes. Their
+        iterators end at once, even if the worker no longer answers."""
+        self._ending = True
+        for request_id, events in self._requests.items():
+            self._post(Cancel(request_id))
+            events.put_nowait(_cancelled(request_id))
+
     async def statistics(self) -> Statistics:
         """Counters and gauges now. Raises the worker's failure if it is dead."""
         if self._failure is not None:
@@ -133,18 +131,14 @@ class ModelClient:
         if self._ready.done():
             self._post(Shutdown())
         else:
-            self._kill()
+            self._process.kill()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await asyncio.shield(self._reading)
         except TimeoutError:
-            self._kill()
+            self._process.kill()
             await self._reading
         self._writer.close()
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
 
     # ------------------------------------------------------------ transport
 
@@ -176,8 +170,8 @@ class ModelClient:
             pass  # the worker was killed; its status says more
         except HeliosError as error:
             failure = failure or error
-            self._kill()
-        status = await self._process.wait()
+            self._process.kill()
+        status = await asyncio.to_thread(self._process.wait)
         self._fail(
             failure
             or ExecutionError(
@@ -210,6 +204,10 @@ class ModelClient:
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it
+
+
+def _cancelled(request_id: int) -> TokensEvent:
+    return TokensEvent(request_id, [], [], Finish.CANCELLED)
 
 
 _RESTART: Final = "Read what it wrote to the terminal and start the server again"

@@ -1,8 +1,9 @@
 """The model worker as a process: `python -m helios.worker FD OPTIONS`.
 
 FD is an inherited stream socket to the client, OPTIONS a `WorkerOptions` as JSON. It loads the
-model, says ready or failed, and serves until the client goes. Interrupts from the terminal are
-left to the client, which then ends the worker.
+model, says ready or failed, and serves until the client goes. Signals that ask a whole group of
+processes to end (an interrupt from the terminal, a supervisor's SIGTERM) are left to the client,
+which lets answers finish and then ends the worker; its closed socket does so too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from helios.worker.options import WorkerOptions
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     descriptor, encoded = arguments
     channel = SocketChannel(socket.socket(fileno=int(descriptor)))
     try:

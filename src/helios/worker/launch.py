@@ -1,0 +1,53 @@
+"""Starts a worker process. Apart from `client`, so that a server can do it before it imports
+asyncio and everything else that it needs itself: the model loads meanwhile.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from helios.worker.options import WorkerOptions
+
+WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedWorker:
+    """A worker process and this side's end of its socket. As a context manager it doesn't let
+    the process outlive the block."""
+
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def launch(options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND) -> LaunchedWorker:
+    """Starts a worker. `command` is what runs before the descriptor and the options."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        descriptor = theirs.fileno()
+        encoded = msgspec.json.encode(options).decode()
+        process = subprocess.Popen(
+            [*command, str(descriptor), encoded], pass_fds=[descriptor], stdin=subprocess.DEVNULL
+        )
+    return LaunchedWorker(process, ours)
