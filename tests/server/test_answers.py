@@ -195,6 +195,19 @@ def test_unknown_fields_are_named_in_a_header(server: RunningServer, path: str) 
     assert "x-helios-ignored" not in server.http.post(path, json=PATHS[path]).headers
 
 
+def test_unknown_fields_within_messages_and_options_are_named(server: RunningServer) -> None:
+    part = {"type": "text", "text": "hello", "cache_control": {}}
+    messages = [
+        {"role": "user", "content": [part], "id": 1},
+        {"role": "assistant", "content": "a", "prefix": True},
+    ]
+    body = CHAT | {"messages": messages, "stream": True, "stream_options": {"zeta": 1}}
+    response = server.http.post("/v1/chat/completions", json=body)
+    assert response.headers["x-helios-ignored"] == (
+        "messages[].content[].cache_control, messages[].id, messages[].prefix, stream_options.zeta"
+    )
+
+
 @both
 def test_aliases_name_the_same_model(server: RunningServer, path: str) -> None:
     assert _post(server, path, model="sample-alias")["model"] == "sample"

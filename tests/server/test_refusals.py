@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
 USER = {"role": "user", "content": "hello"}
 CHAT: dict[str, Any] = {"model": "sample", "messages": [USER]}
 COMPLETION: dict[str, Any] = {"model": "sample", "prompt": "hello"}
+_NESTED: Any = functools.reduce(lambda inner, _: {"a": inner}, range(600), {})
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
@@ -65,6 +68,10 @@ SHARED: list[tuple[dict[str, Any], str, str]] = [
     ({"top_k": -2}, "top_k", "invalid_value"),
     ({"top_k": 1 << 40}, "top_k", "invalid_value"),
     ({"seed": 1.5}, "seed", "invalid_type"),
+    ({"seed": 1 << 64}, "seed", "invalid_value"),
+    ({"seed": -(1 << 63) - 1}, "seed", "invalid_value"),
+    ({"max_completion_tokens": 10_000}, "max_completion_tokens", "context_length_exceeded"),
+    ({"max_completion_tokens": 5, "max_tokens": 5}, "max_tokens", "invalid_value"),
     ({"n": 2}, "n", "unsupported_parameter"),
     ({"stop": "x"}, "stop", "unsupported_parameter"),
     ({"stop": ["x"]}, "stop", "unsupported_parameter"),
@@ -77,6 +84,68 @@ SHARED: list[tuple[dict[str, Any], str, str]] = [
     ({"stop_token_ids": [1]}, "stop_token_ids", "unsupported_parameter"),
     ({"return_token_ids": True}, "return_token_ids", "unsupported_parameter"),
 ]  # fmt: skip
+
+UNSUPPORTED: list[dict[str, Any]] = [
+    {"best_of": 2}, {"echo": True}, {"suffix": "x"}, {"top_logprobs": 3}, {"prompt_logprobs": 0},
+    {"tools": [TOOL]}, {"tool_choice": "required"}, {"functions": [{}]},
+    {"modalities": ["audio"]}, {"reasoning_effort": "low"}, {"min_tokens": 1},
+    {"ignore_eos": True}, {"bad_words": ["x"]}, {"allowed_token_ids": [5]},
+    {"structured_outputs": {}}, {"guided_json": {}}, {"guided_regex": "a"},
+    {"guided_choice": ["a"]}, {"guided_grammar": "a"}, {"continue_final_message": True},
+    {"add_generation_prompt": False}, {"chat_template": "x"}, {"skip_special_tokens": False},
+    {"use_beam_search": True}, {"length_penalty": 2}, {"max_new_tokens": 5},
+]  # fmt: skip
+NEUTRAL: dict[str, Any] = {
+    "best_of": 1, "echo": False, "suffix": "", "top_logprobs": 0, "prompt_logprobs": None,
+    "tools": [], "tool_choice": "auto", "modalities": ["text"], "min_tokens": 0,
+    "ignore_eos": False, "bad_words": [], "continue_final_message": False,
+    "add_generation_prompt": True, "skip_special_tokens": True, "length_penalty": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+@pytest.mark.parametrize("more", UNSUPPORTED, ids=lambda more: next(iter(more)))
+def test_what_would_change_the_answer_is_refused_by_both_apis(
+    server: RunningServer, path: str, more: dict[str, Any]
+) -> None:
+    body = (CHAT if path == CHAT_PATH else COMPLETION) | more
+    error = _refusal(server, server.http.post(path, json=body), 400)
+    assert (error["param"], error["code"]) == (next(iter(more)), "unsupported_parameter")
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+def test_values_that_change_nothing_are_accepted(server: RunningServer, path: str) -> None:
+    body = CHAT if path == CHAT_PATH else COMPLETION
+    response = server.http.post(path, json=body | NEUTRAL)
+    assert response.status_code == 200
+    assert "x-helios-ignored" not in response.headers
+    assert server.http.post(path, json=body | dict.fromkeys(NEUTRAL)).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1" + "0" * 5000, "1" + "0" * 400])
+def test_numbers_that_nothing_holds_name_their_field(
+    server: RunningServer, path: str, number: str
+) -> None:
+    body = json.dumps((CHAT if path == CHAT_PATH else COMPLETION) | {"temperature": 0})
+    content = body.replace('"temperature": 0', '"temperature": ' + number)
+    error = _refusal(server, server.http.post(path, content=content.encode()), 400)
+    assert error["param"] == "temperature"
+    assert error["message"].startswith("temperature: ")
+
+
+def test_several_prompts_are_called_so(server: RunningServer) -> None:
+    body = COMPLETION | {"prompt": ["a", "b"]}
+    error = _refusal(server, server.http.post(COMPLETION_PATH, json=body), 400)
+    assert "several prompts" in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
+def test_the_newer_name_of_the_output_limit_is_known(server: RunningServer, path: str) -> None:
+    body = (CHAT if path == CHAT_PATH else COMPLETION) | {"max_completion_tokens": 7}
+    assert server.http.post(path, json=body).status_code == 200
+    assert server.client.submitted[-1].output_limit == 7
+
 
 CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": None}, "messages", "invalid_type"),
@@ -97,15 +166,10 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"role": "user", "content": "x\ufdd0"}]}, "messages[0]", "invalid_value"),
     ({"messages": [{"role": "user", "content": "x" * 400}]}, "messages",
      "context_length_exceeded"),
-    ({"max_completion_tokens": 10_000}, "max_completion_tokens", "context_length_exceeded"),
-    ({"max_completion_tokens": 5, "max_tokens": 5}, "max_tokens", "invalid_value"),
+    ({"chat_template_kwargs": {"a": [[]]}, "messages": [{"role": "user", "content": "x" * 400}]},
+     "messages", "context_length_exceeded"),
+    ({"chat_template_kwargs": _NESTED}, "chat_template_kwargs", "invalid_value"),
     ({"logprobs": 1}, "logprobs", "invalid_type"),
-    ({"top_logprobs": 3}, "top_logprobs", "unsupported_parameter"),
-    ({"tools": [TOOL]}, "tools", "unsupported_parameter"),
-    ({"tool_choice": "required"}, "tool_choice", "unsupported_parameter"),
-    ({"functions": [{}]}, "functions", "unsupported_parameter"),
-    ({"modalities": ["audio"]}, "modalities", "unsupported_parameter"),
-    ({"reasoning_effort": "low"}, "reasoning_effort", "unsupported_parameter"),
 ]  # fmt: skip
 
 COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
@@ -119,9 +183,6 @@ COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": "x" * 400}, "prompt", "context_length_exceeded"),
     ({"logprobs": 2}, "logprobs", "unsupported_parameter"),
     ({"logprobs": True}, "logprobs", "invalid_type"),
-    ({"echo": True}, "echo", "unsupported_parameter"),
-    ({"suffix": "x"}, "suffix", "unsupported_parameter"),
-    ({"best_of": 2}, "best_of", "unsupported_parameter"),
 ]
 
 
@@ -188,6 +249,8 @@ def test_large_bodies_are_refused_while_they_arrive(server: RunningServer) -> No
         ("GET", "/v1/chat/completions", 405),
         ("POST", "/v1/models", 405),
         ("GET", "/v1/models/other", 404),
+        ("POST", "/v1/completions/", 404),
+        ("GET", "/health/", 404),
     ],
 )
 def test_unknown_routes_and_methods(

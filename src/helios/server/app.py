@@ -53,6 +53,8 @@ def build_app(lifecycle: Lifecycle, *, body_limit_nbytes: int = BODY_LIMIT_NBYTE
     app = Starlette(
         routes=[*generation, *read_routes(lifecycle, metrics)], exception_handlers=handlers
     )
+    # A path with a slash too many is no path of this API; a redirect would lose the body.
+    app.router.redirect_slashes = False
     return _Envelope(app, metrics)
 
 

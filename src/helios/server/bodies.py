@@ -75,6 +75,13 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra_json_schema={"minimum": 1},
         ),
     ] = None
+    max_completion_tokens: Annotated[
+        int | None,
+        Meta(
+            description="The newer name of `max_tokens`; give one of them.",
+            extra_json_schema={"minimum": 1},
+        ),
+    ] = None
     temperature: Annotated[
         float | None,
         Meta(
@@ -144,13 +151,6 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     messages: Annotated[
         list[ChatMessage], Meta(description="The conversation so far, oldest message first.")
     ]
-    max_completion_tokens: Annotated[
-        int | None,
-        Meta(
-            description="The newer name of `max_tokens`; give one of them.",
-            extra_json_schema={"minimum": 1},
-        ),
-    ] = None
     logprobs: Annotated[
         bool | None,
         Meta(description="Return the log-probability (natural, of the raw logits) of each token."),

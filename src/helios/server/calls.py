@@ -43,8 +43,7 @@ def chat_call(data: bytes) -> Call:
     """A chat body as a call. Raises ApiError 400."""
     decoded = decode_chat(data)
     request = decoded.request
-    newer_name = request.max_completion_tokens is not None
-    options = _options(request, request.max_completion_tokens if newer_name else request.max_tokens)
+    options = _options(request)
     include_usage = _include_usage(request)
 
     def prepare(preparer: Preparer) -> PreparedRequest:
@@ -61,7 +60,7 @@ def chat_call(data: bytes) -> Call:
         include_usage=include_usage,
         ignored=decoded.ignored,
         id_prefix="chatcmpl",
-        limit_field="max_completion_tokens" if newer_name else "max_tokens",
+        limit_field=_limit_field(request),
         prepare=prepare,
         present=present,
     )
@@ -72,7 +71,7 @@ def completion_call(data: bytes) -> Call:
     decoded = decode_completion(data)
     request = decoded.request
     prompt = single_prompt(request)
-    options = _options(request, request.max_tokens)
+    options = _options(request)
     include_usage = _include_usage(request)
 
     def prepare(preparer: Preparer) -> PreparedRequest:
@@ -89,15 +88,19 @@ def completion_call(data: bytes) -> Call:
         include_usage=include_usage,
         ignored=decoded.ignored,
         id_prefix="cmpl",
-        limit_field="max_tokens",
+        limit_field=_limit_field(request),
         prepare=prepare,
         present=present,
     )
 
 
-def _options(request: GenerationRequest, max_tokens: int | None) -> GenerationOptions:
+def _limit_field(request: GenerationRequest) -> str:
+    return "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
+
+
+def _options(request: GenerationRequest) -> GenerationOptions:
     return GenerationOptions(
-        max_tokens=max_tokens,
+        max_tokens=getattr(request, _limit_field(request)),
         temperature=request.temperature,
         top_k=request.top_k,
         top_p=request.top_p,

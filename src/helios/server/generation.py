@@ -37,7 +37,7 @@ from helios.worker.messages import (
     Submit,
 )
 
-_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
 _IGNORED_SHOWN: Final = 20
 
 Step = tuple[OutputDelta, FinishReason | None]

@@ -13,8 +13,16 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from helios.server.bodies import ChatRequest, CompletionRequest, GenerationRequest
+from helios.server.bodies import (
+    ChatMessage,
+    ChatRequest,
+    CompletionRequest,
+    ContentPart,
+    GenerationRequest,
+    StreamOptions,
+)
 from helios.server.failures import invalid, not_supported
+from helios.server.unsupported import is_unsupported, unsupported_fields
 
 _PATH: Final = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
 _MISSING: Final = re.compile(r"^Object missing required field `(?P<field>.*)`$")
@@ -35,18 +43,6 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     """A chat body. Raises ApiError 400 naming the field at fault."""
     decoded = _decode(data, ChatRequest)
     request = decoded.request
-    _refuse_unsupported(request)
-    _refuse_set(request, {"tools": [], "functions": [], "modalities": ["text"], "top_logprobs": 0})
-    for field in ("audio", "reasoning_effort", "verbosity", "web_search_options"):
-        if getattr(request, field) is not None:
-            raise not_supported(field, "Leave it out")
-    for field in ("tool_choice", "function_call"):
-        if getattr(request, field) not in (None, "none", "auto"):
-            raise not_supported(field, "Leave it out")
-    if request.max_tokens is not None and request.max_completion_tokens is not None:
-        raise invalid(
-            "max_tokens", "max_tokens and max_completion_tokens are one setting. Give one of them"
-        )
     _check_messages(request)
     return decoded
 
@@ -55,8 +51,8 @@ def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
     """A completions body. Raises ApiError 400 naming the field at fault."""
     decoded = _decode(data, CompletionRequest)
     request = decoded.request
-    _refuse_unsupported(request)
-    _refuse_set(request, {"echo": False, "suffix": "", "best_of": 1, "logprobs": 0})
+    if request.logprobs:
+        raise not_supported("logprobs", "Leave it out or send 0")
     return decoded
 
 
@@ -69,7 +65,12 @@ def single_prompt(request: CompletionRequest) -> str | list[int]:
     if len(ids) == len(prompt):
         return ids
     if len(prompt) > 1:
-        raise not_supported("prompt", "Send one prompt a request, as text or as a list of ids")
+        raise invalid(
+            "prompt",
+            "prompt: several prompts in one request are not supported. Send one a request, as text"
+            " or as a list of ids",
+            code="unsupported_parameter",
+        )
     only = prompt[0]
     assert not isinstance(only, int)
     return only
@@ -94,6 +95,11 @@ def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
 def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
     try:
         raw = msgspec.json.decode(data)
+    except msgspec.ValidationError as error:
+        # It is JSON, but has a number that nothing could hold.
+        field = _field_at_fault(data)
+        what = str(error).partition(" - at ")[0]
+        raise invalid(field, f"{field}: {what}" if field else what) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid(None, f"the body is not valid JSON: {error}", code="invalid_json") from None
     except RecursionError:
@@ -104,8 +110,45 @@ def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
         request = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _type_error(str(error)) from None
+    for field in unsupported_fields(raw):
+        raise not_supported(field, "Leave it out")
+    _check_shared(request)
+    return Decoded(request, tuple(sorted(_unknown(raw, kind))))
+
+
+def _field_at_fault(data: bytes) -> str | None:
+    """The top-level field of a body whose value can't be decoded."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return None
+    for name, value in fields.items():
+        try:
+            msgspec.json.decode(value)
+        except msgspec.ValidationError:
+            return name
+    return None
+
+
+def _unknown(raw: Mapping[str, Any], kind: type[GenerationRequest]) -> set[str]:
+    """Names of fields that have no meaning here; those within messages are named together."""
     known = set(kind.__struct_fields__)
-    return Decoded(request, tuple(sorted(name for name in raw if name not in known)))
+    names = {name for name in raw if name not in known and not is_unsupported(name)}
+    if kind is ChatRequest:
+        for message in raw["messages"]:
+            names |= _unknown_within(message, ChatMessage, "messages[].")
+            if isinstance(message.get("content"), list):
+                for part in message["content"]:
+                    names |= _unknown_within(part, ContentPart, "messages[].content[].")
+    options = raw.get("stream_options")
+    if options is not None:
+        names |= _unknown_within(options, StreamOptions, "stream_options.")
+    return names
+
+
+def _unknown_within(raw: Mapping[str, Any], kind: type[msgspec.Struct], prefix: str) -> set[str]:
+    known = kind.__struct_fields__
+    return {prefix + name for name in raw if name not in known}
 
 
 def _type_error(text: str) -> Exception:
@@ -119,33 +162,13 @@ def _type_error(text: str) -> Exception:
     return invalid(path or None, f"{path}: {what}" if path else what, code="invalid_type")
 
 
-def _refuse_unsupported(request: GenerationRequest) -> None:
-    _refuse_set(
-        request,
-        {
-            "n": 1,
-            "stop": [],
-            "logit_bias": {},
-            "presence_penalty": 0,
-            "frequency_penalty": 0,
-            "repetition_penalty": 1,
-            "response_format": {"type": "text"},
-            "stop_token_ids": [],
-            "stop_token_sequences": [],
-            "return_token_ids": False,
-            "return_token_timestamps": False,
-        },
-    )
+def _check_shared(request: GenerationRequest) -> None:
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        raise invalid(
+            "max_tokens", "max_tokens and max_completion_tokens are one setting. Give one of them"
+        )
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "stream_options needs stream: true. Set it or leave it out")
-
-
-def _refuse_set(request: GenerationRequest, neutral: Mapping[str, object]) -> None:
-    """Refuses each field that is neither null nor has its neutral value."""
-    for field, value in neutral.items():
-        given = getattr(request, field)
-        if given is not None and given != value:
-            raise not_supported(field, "Leave it out")
 
 
 def _check_messages(request: ChatRequest) -> None:

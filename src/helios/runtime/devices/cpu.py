@@ -44,7 +44,7 @@ class CpuDevice:
         self.kernel_path = f"cpu/{chosen}"
         try:
             self._replayer = _native.Replayer(threads, chosen)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # out of bounds, or refused by the system
             raise ExecutionError(
                 str(error), where="threads", remedy="Choose about as many as the machine has cores"
             ) from error

@@ -1,0 +1,113 @@
+"""Fields that this server knows and can't honour.
+
+They are OpenAI's, and those of other servers that clients of theirs send. Each would change the
+answer, so a request that has one is refused by its name, unless the value says to do nothing.
+One table for both endpoints; `validation` asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+# Values that change nothing; null does so for every field.
+_NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
+    # how many answers, and which of them
+    "n": [1],
+    "best_of": [1],
+    "use_beam_search": [False],
+    "beam_width": [1],
+    "num_beams": [1],
+    "length_penalty": [1],
+    "early_stopping": [False],
+    # where an answer ends
+    "stop": [[]],
+    "stop_token_ids": [[]],
+    "stop_token_sequences": [[]],
+    "stop_sequences": [[]],
+    "include_stop_str_in_output": [False],
+    "ignore_eos": [False],
+    "min_tokens": [0],
+    "min_length": [0],
+    "min_new_tokens": [0],
+    "max_new_tokens": [],
+    "max_length": [],
+    "n_predict": [],
+    "num_predict": [],
+    # which tokens may come
+    "logit_bias": [{}],
+    "bad_words": [[]],
+    "allowed_token_ids": [],
+    "logits_processors": [[]],
+    "presence_penalty": [0],
+    "frequency_penalty": [0],
+    "repetition_penalty": [1],
+    "repeat_penalty": [1],
+    "no_repeat_ngram_size": [0],
+    "typical_p": [1],
+    "top_a": [0],
+    "tfs_z": [1],
+    "epsilon_cutoff": [0],
+    "eta_cutoff": [0],
+    "xtc_probability": [0],
+    "dry_multiplier": [0],
+    "mirostat": [0],
+    "mirostat_mode": [0],
+    "dynatemp_range": [0],
+    "smoothing_factor": [0],
+    # the form of an answer
+    "response_format": [{"type": "text"}],
+    "structured_outputs": [],
+    "guided_json": [],
+    "guided_regex": [],
+    "guided_choice": [],
+    "guided_grammar": [],
+    "json_schema": [],
+    "grammar": [],
+    "regex": [],
+    "ebnf": [],
+    "tools": [[]],
+    "tool_choice": ["none", "auto"],
+    "functions": [[]],
+    "function_call": ["none", "auto"],
+    "modalities": [["text"]],
+    "audio": [],
+    "reasoning_effort": [],
+    "reasoning": [],
+    "thinking": [],
+    "verbosity": [],
+    "web_search_options": [],
+    # what an answer contains
+    "echo": [False],
+    "top_logprobs": [0],
+    "prompt_logprobs": [],
+    "return_token_ids": [False],
+    "return_tokens_as_token_ids": [False],
+    "return_token_timestamps": [False],
+    "skip_special_tokens": [True],
+    "spaces_between_special_tokens": [True],
+    # what the prompt is
+    "suffix": [""],
+    "chat_template": [],
+    "add_generation_prompt": [True],
+    "continue_final_message": [False],
+    "documents": [[]],
+    "images": [[]],
+    "prompt_embeds": [],
+    "mm_processor_kwargs": [{}],
+    "truncate_prompt_tokens": [],
+    "truncation": ["disabled"],
+}
+
+
+def unsupported_fields(body: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of a body that ask for something which isn't supported."""
+    for name, value in body.items():
+        neutral = _NEUTRAL.get(name)
+        if neutral is not None and value is not None and value not in neutral:
+            yield name
+
+
+def is_unsupported(name: str) -> bool:
+    """Whether the field is known; with a neutral value it is accepted."""
+    return name in _NEUTRAL
