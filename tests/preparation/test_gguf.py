@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -407,3 +408,9 @@ def test_any_damage_is_refused_or_harmless(
     path = tmp_path / "damaged.gguf"
     path.write_bytes(bytes(damaged[:cut]))
     opens_or_is_refused(path)
+
+
+def test_more_tokens_than_embedding_rows_are_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "small.gguf", replace(VARIANTS["llama"], vocabulary=100))
+    with pytest.raises(CheckpointError, match="lists 331 tokens, but the embedding has 100 rows"):
+        open_checkpoint(path)

@@ -6,12 +6,13 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from ignition.preparation.checkpoints.gguf_file import read_gguf
 from ignition.preparation.errors import CheckpointError
@@ -21,7 +22,7 @@ from ignition.preparation.tokenizers.gguf_metadata import (
     TokenKind,
     read_tokenizer_metadata,
 )
-from ignition.preparation.tokenizers.gguf_tokenizer import build_tokenizer_json
+from ignition.preparation.tokenizers.gguf_tokenizer import _add_special_tokens, build_tokenizer_json
 from tests.checkpoints import VARIANTS, tokenizer, write_gguf
 from tests.smollm2 import require_gguf
 
@@ -93,6 +94,22 @@ def test_user_defined_tokens_are_matched_but_not_special(tiny: Fields) -> None:
     assert token in ids
     # Kept although special tokens are skipped; the decoder reads its text as bytes.
     assert built.decode(ids) == "x hellox"
+
+
+def test_special_tokens_are_added_in_one_call(tiny: Fields) -> None:
+    # Each call costs what all added tokens cost: one a token would be quadratic.
+    calls: list[list[AddedToken]] = []
+
+    class Library:
+        def add_tokens(self, tokens: list[AddedToken]) -> None:
+            calls.append(tokens)
+
+    metadata = read_tokenizer_metadata(tiny)
+    kinds = [TokenKind.CONTROL] * (len(metadata.kinds) - 1) + [TokenKind.USER_DEFINED]
+    _add_special_tokens(cast("Tokenizer", Library()), replace(metadata, kinds=tuple(kinds)))
+    (added,) = calls
+    assert [token.content for token in added] == list(metadata.tokens)
+    assert [token.special for token in added] == [True] * (len(kinds) - 1) + [False]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,6 +277,7 @@ def test_mistral_must_state_its_window(tmp_path: Path) -> None:
         ("tokenizer_config.json", b'{"bos_token": 3}', "`bos_token` must be a string"),
         ("tokenizer_config.json", b'{"bos_token": {}}', "`content` is missing"),
         ("tokenizer.json", b"{}", "tokenizer.json: isn't a tokenizer"),
+        ("config.json", b'{"a": 1, "a": 2}', "'a' is there twice"),
         ("generation_config.json", b'{"eos_token_id": 331}', "holds 331, no id"),
         ("generation_config.json", b'{"eos_token_id": [true]}', "holds True, no id"),
         ("generation_config.json", b'{"temperature": -1}', "`temperature` is -1"),
@@ -293,6 +296,40 @@ def test_missing_files_are_named(llama: Path, file: str) -> None:
     (llama / file).unlink()
     with pytest.raises(CheckpointError, match=f"{file}.* can't be read"):
         read_everything(llama)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t["model"].update(unk_token=[]),
+        lambda t: t["model"]["vocab"].pop("n"),
+        lambda t: t["model"]["vocab"].update(n="a" * 5000),
+        lambda t: t["model"]["vocab"].update(n=-1),
+        lambda t: t["model"]["vocab"].update(n=1.5),
+        lambda t: t["model"]["vocab"].update(n=1 << 40),
+        lambda t: t["model"].update(merges=[1]),
+        lambda t: t["model"].update(type="é"),
+        lambda t: t["model"].update(fuse_unk=0),
+        lambda t: t.update(model=None),
+        lambda t: t.update(pre_tokenizer={}),
+        lambda t: t.update(decoder=[]),
+        lambda t: t["added_tokens"][0].update(id="1"),
+        lambda t: t["added_tokens"][0].update(special=[]),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused_when_the_checkpoint_is_opened(
+    llama: Path, edit: Callable[[dict[str, Any]], object]
+) -> None:
+    edit_json(llama / "tokenizer.json", edit)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: isn't a tokenizer") as caught:
+        open_checkpoint(llama)
+    assert len(str(caught.value)) < 400
+
+
+def test_token_ids_beyond_the_embedding_are_refused(llama: Path) -> None:
+    edit_json(llama / "tokenizer.json", lambda t: t["model"]["vocab"].update(zzz=331))
+    with pytest.raises(CheckpointError, match=r"token 'zzz' has the id 331.* has 331 rows"):
+        open_checkpoint(llama)
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
@@ -327,14 +364,55 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         open_checkpoint(folder)
 
 
-def test_an_unknown_dtype_of_a_tensor_is_named(llama: Path) -> None:
-    path = llama / "model.safetensors"
+def edit_header(path: Path, edit: Callable[[dict[str, Any]], object], tail: bytes = b"") -> None:
     content = path.read_bytes()
     nbytes = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + nbytes])
-    header["lm_head.weight"]["dtype"] = "I16"
+    edit(header)
     text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + nbytes :] + tail)
+
+
+QUERIES = [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in range(2)]
+
+
+def test_tensors_that_share_bytes_are_refused(llama: Path) -> None:
+    def share(header: dict[str, Any]) -> None:
+        header[QUERIES[0]]["data_offsets"] = header[QUERIES[1]]["data_offsets"]
+
+    edit_header(llama / "model.safetensors", share)
+    with pytest.raises(CheckpointError, match=r"tensor `\S+` (overlaps|leaves \d+ bytes after)"):
+        open_checkpoint(llama)
+
+
+def test_tensors_must_follow_each_other(llama: Path) -> None:
+    edit_header(llama / "model.safetensors", lambda header: header.pop(QUERIES[0]))
+    with pytest.raises(CheckpointError, match=r"leaves 8192 bytes after `\S+`"):
+        open_checkpoint(llama)
+
+
+def test_bytes_after_the_last_tensor_are_refused(llama: Path) -> None:
+    edit_header(llama / "model.safetensors", lambda header: None, b"junk")
+    with pytest.raises(CheckpointError, match="has 4 bytes after its last tensor"):
+        open_checkpoint(llama)
+
+
+def test_a_tensor_named_twice_is_refused(llama: Path) -> None:
+    path = llama / "model.safetensors"
+    content = path.read_bytes()
+    nbytes = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + nbytes].rstrip()
+    entry = json.dumps({QUERIES[0]: json.loads(header)[QUERIES[1]]})
+    text = header[:-1] + b"," + entry[1:].encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + nbytes :])
+    with pytest.raises(CheckpointError, match=f"'{QUERIES[0]}' is there twice"):
+        open_checkpoint(llama)
+
+
+def test_an_unknown_dtype_of_a_tensor_is_named(llama: Path) -> None:
+    edit_header(
+        llama / "model.safetensors", lambda header: header["lm_head.weight"].update(dtype="I16")
+    )
     with pytest.raises(CheckpointError, match=r"`lm_head\.weight` is stored as I16"):
         read_everything(llama)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -105,12 +106,21 @@ def read_json_object(path: Path) -> Fields:
 def parse_json_object(content: bytes, where: str) -> dict[str, object]:
     """Parses a JSON object; `where` names it in errors."""
     try:
-        value = json.loads(content)
+        value = json.loads(content, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"isn't valid JSON: {error}", where=where) from error
     if not isinstance(value, dict):
         raise CheckpointError(f"must hold a JSON object, not {_shown(value)}", where=where)
     return value
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object whose names differ: of two equal ones, readers would not agree which counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice!r:.80} is there twice in one object")
+    return found
 
 
 def read_bounded(path: Path, limit_nbytes: int) -> bytes:

@@ -40,7 +40,8 @@ _BEGINNINGS: Final = (
 
 
 def prompts(checkpoint: Checkpoint) -> list[list[int]]:
-    """Chat prompts, where there is a template, and plain ones, as token ids."""
+    """Chat prompts, where there is a template, and plain ones, as token ids; those that the
+    vocabulary can spell."""
     tokenizer = Tokenizer.from_buffer(checkpoint.tokenizer_json())
     tokens = checkpoint.template_tokens
     template = checkpoint.chat_template()
@@ -50,7 +51,16 @@ def prompts(checkpoint: Checkpoint) -> list[list[int]]:
         asked = [chat.render(template, tokens, turn, generation_prompt=True) for turn in turns]
     start = tokens.bos_token if tokens.add_bos_token and tokens.bos_token is not None else ""
     texts = [*asked, *(start + text for text in _BEGINNINGS)]
-    return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    return [ids for text in texts if (ids := _encoded(tokenizer, text))]
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Token ids; none where the vocabulary lacks a character and has no unknown token."""
+    try:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    except Exception:  # the library raises bare Exception
+        return []
+    return ids
 
 
 def record(

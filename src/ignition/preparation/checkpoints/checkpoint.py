@@ -123,6 +123,7 @@ class GenerationDefaults:
 
 NO_RECOMMENDATIONS: Final = GenerationDefaults()
 
+
 @dataclass(frozen=True)
 class SourceFile:
     """A file that the checkpoint was read from; `sha256` is the digest's 32 bytes."""

@@ -34,11 +34,9 @@ from ignition.preparation.checkpoints.tensor_names import check_tensors, gguf_na
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.fields import Fields
 from ignition.preparation.stored_matrix import StoredMatrix
-from ignition.preparation.tokenizers.gguf_metadata import (
-    TokenizerMetadata,
-    read_tokenizer_metadata,
-)
+from ignition.preparation.tokenizers.gguf_metadata import read_tokenizer_metadata
 from ignition.preparation.tokenizers.gguf_tokenizer import build_tokenizer_json
+from ignition.preparation.tokenizers.tokenizer_file import load_tokenizer
 
 # Mistral's files say llama.
 _FAMILIES: Final = {
@@ -76,6 +74,16 @@ class GgufCheckpoint:
         expected = {gguf_name(name): shape for name, shape in shapes.items()}
         found = {name: tensor.shape for name, tensor in file.tensors.items()}
         check_tensors(expected, found, {_ROPE_DIVISORS}, path.name)
+        self._tokenizer = read_tokenizer_metadata(self._fields)
+        tokens, rows = len(self._tokenizer.tokens), self.parameters.vocabulary
+        if tokens > rows:
+            raise self._fields.refusal(
+                "tokenizer.ggml.tokens",
+                f"lists {tokens} tokens, but the embedding has {rows} rows",
+                "The tokenizer must belong to the model",
+            )
+        self._tokenizer_json = build_tokenizer_json(self._tokenizer)
+        load_tokenizer(self._tokenizer_json, path.name, rows)
 
     def matrix(self, name: str) -> StoredMatrix:
         """See `Checkpoint.matrix`."""
@@ -98,13 +106,9 @@ class GgufCheckpoint:
         stored = np.arange(rows).reshape(-1, self.parameters.head_dim // 2, 2)
         return stored.transpose(0, 2, 1).reshape(rows)
 
-    @cached_property
-    def _tokenizer(self) -> TokenizerMetadata:
-        return read_tokenizer_metadata(self._fields)
-
     def tokenizer_json(self) -> bytes:
         """See `Checkpoint.tokenizer_json`."""
-        return build_tokenizer_json(self._tokenizer)
+        return self._tokenizer_json
 
     def chat_template(self) -> str | None:
         """See `Checkpoint.chat_template`."""

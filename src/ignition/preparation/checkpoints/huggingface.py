@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from ignition.preparation.checkpoints.checkpoint import (
     GenerationDefaults,
@@ -58,6 +57,10 @@ class HuggingFaceCheckpoint:
         self.parameters = read_parameters(self._config, self.family)
         self._weight_files = _weight_files(folder)
         self._tensors = self._read_tensors()
+        self._tokenizer_json = read_bounded(folder / _TOKENIZER, JSON_LIMIT_NBYTES)
+        self._tokenizer = load_tokenizer(
+            self._tokenizer_json, _TOKENIZER, self.parameters.vocabulary
+        )
 
     def _optional(self, name: str) -> Fields:
         """The fields of a file that may be absent."""
@@ -96,13 +99,9 @@ class HuggingFaceCheckpoint:
         row = StoredMatrix(tensor.storage, (1, width), tensor.data.reshape(1, -1))
         return row.dequantise().reshape(width)
 
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self.tokenizer_json(), _TOKENIZER)
-
     def tokenizer_json(self) -> bytes:
         """See `Checkpoint.tokenizer_json`: the folder's file, byte for byte."""
-        return read_bounded(self._folder / _TOKENIZER, JSON_LIMIT_NBYTES)
+        return self._tokenizer_json
 
     def chat_template(self) -> str | None:
         """See `Checkpoint.chat_template`: chat_template.jinja, else that of the tokenizer."""

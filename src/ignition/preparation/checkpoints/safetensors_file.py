@@ -67,10 +67,30 @@ def read_safetensors(path: Path) -> dict[str, FileTensor]:
     header = parse_json_object(content[8 : 8 + header_nbytes].tobytes(), path.name)
     header.pop("__metadata__", None)
     body = content[8 + header_nbytes :]
-    return {name: _tensor(name, entry, body, path.name) for name, entry in header.items()}
+    ends: dict[str, tuple[int, int]] = {}
+    tensors = {name: _tensor(name, entry, body, path.name, ends) for name, entry in header.items()}
+    _check_cover(ends, body.size, path.name)
+    return tensors
 
 
-def _tensor(name: str, entry: object, body: Bytes, file: str) -> FileTensor:
+def _check_cover(ends: dict[str, tuple[int, int]], nbytes: int, file: str) -> None:
+    """The tensors, one after the other, are all that the file holds: no byte is two tensors', and
+    none is left over."""
+    at, before = 0, "the header"
+    for name, (begin, end) in sorted(ends.items(), key=lambda entry: (entry[1], entry[0])):
+        if begin != at:
+            how = "overlaps" if begin < at else f"leaves {begin - at} bytes after"
+            raise CheckpointError(f"tensor `{name}` {how} {before}", where=file)
+        at, before = end, f"`{name}`"
+    if at != nbytes:
+        raise CheckpointError(f"has {nbytes - at} bytes after its last tensor", where=file)
+
+
+def _tensor(
+    name: str, entry: object, body: Bytes, file: str, ends: dict[str, tuple[int, int]]
+) -> FileTensor:
+    """A tensor by its entry in the header; where it begins and ends goes into `ends`."""
+
     def refusal(what: str) -> CheckpointError:
         return CheckpointError(f"tensor `{name}` {what}", where=file)
 
@@ -86,6 +106,7 @@ def _tensor(name: str, entry: object, body: Bytes, file: str) -> FileTensor:
         raise refusal("lies outside the file")
     if offsets[1] - offsets[0] != math.prod(shape) * _DTYPE_NBYTES[dtype]:
         raise refusal(f"has {offsets[1] - offsets[0]} bytes, which isn't what its shape needs")
+    ends[name] = (offsets[0], offsets[1])
     return FileTensor(name, dtype, shape, body[offsets[0] : offsets[1]], file)
 
 

@@ -140,11 +140,16 @@ def _sentencepiece(metadata: TokenizerMetadata) -> Tokenizer:
 
 def _add_special_tokens(tokenizer: Tokenizer, metadata: TokenizerMetadata) -> None:
     """Control tokens are special; user-defined ones are matched whole but are plain text."""
-    for token, kind in zip(metadata.tokens, metadata.kinds, strict=True):
-        if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN):
-            tokenizer.add_special_tokens([AddedToken(token, normalized=False)])
-        elif kind is TokenKind.USER_DEFINED:
-            tokenizer.add_tokens([AddedToken(token, normalized=False)])
+    special = {TokenKind.CONTROL, TokenKind.UNKNOWN}
+    # All in one call, in the order of their ids: the library goes through every added token after
+    # each call.
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=kind in special)
+            for token, kind in zip(metadata.tokens, metadata.kinds, strict=True)
+            if kind in special or kind is TokenKind.USER_DEFINED
+        ]
+    )
     bos = metadata.special_text("bos")
     if metadata.adds_bos and bos is not None:
         tokenizer.post_processor = processors.TemplateProcessing(
