@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
+import numpy as np
 import pytest
+import tokenizers
+from tokenizers import decoders, models
 
 from helios.contract import PreparedContract
 from helios.errors import ContractError, RequestError
@@ -231,6 +235,71 @@ def test_out_of_range_sampling_names_the_field(options: GenerationOptions, field
     with pytest.raises(RequestError) as caught:
         PREPARER.prepare_completion([5], options)
     assert caught.value.where == field
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (GenerationOptions(seed=cast("int", 1.5)), "seed"),
+        (GenerationOptions(seed=True), "seed"),
+        (GenerationOptions(temperature=cast("float", "1")), "temperature"),
+        (GenerationOptions(top_p=cast("float", [1])), "top_p"),
+        (GenerationOptions(top_k=cast("int", 1.5)), "top_k"),
+        (GenerationOptions(max_tokens=cast("int", 1.5)), "max_tokens"),
+        (GenerationOptions(max_tokens=cast("int", "1")), "max_tokens"),
+    ],
+)
+def test_values_of_a_wrong_type_name_the_field(options: GenerationOptions, field: str) -> None:
+    with pytest.raises(RequestError, match="is not a") as caught:
+        PREPARER.prepare_completion([5], options)
+    assert caught.value.where == field
+
+
+@pytest.mark.parametrize(
+    ("prompt", "field"),
+    [
+        ([5, "a"], "prompt[1]"),
+        ([5, 6, 1.5], "prompt[2]"),
+        ([True], "prompt[0]"),
+        (b"ab", "prompt"),
+        (None, "prompt"),
+        ({"a": 1}, "prompt"),
+    ],
+)
+def test_prompts_of_a_wrong_type_name_the_place(prompt: Any, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        PREPARER.prepare_completion(prompt, NONE)
+    assert caught.value.where == field
+
+
+def test_numpy_integers_are_token_ids() -> None:
+    prepared = PREPARER.prepare_completion(cast("list[int]", np.array([5, 6])), NONE)
+    assert prepared.prompt_tokens == [5, 6]
+    assert {type(token) for token in prepared.prompt_tokens} == {int}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordPiece(vocab={"a": 0}, unk_token="[UNK]"),
+        models.Unigram([("a", 0.0)], None, False),
+    ],
+)
+def test_text_without_tokens_is_refused(model: models.Model) -> None:
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.decoder = decoders.Fuse()
+    preparer = assemble(prepared_contract({}), tokenizer.to_str().encode(), None).preparer
+    assert preparer.prepare_completion("a", NONE).prompt_tokens == [0]
+    with pytest.raises(RequestError, match="has no tokens for this text") as caught:
+        preparer.prepare_completion("zz", NONE)
+    assert caught.value.where == "prompt"
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused_at_load() -> None:
+    tokenizer = tokenizers.Tokenizer.from_buffer(byte_level())
+    tokenizer.add_tokens(["<one more>"])
+    with pytest.raises(ContractError, match="the tokenizer has ids up to"):
+        assemble(prepared_contract({}), tokenizer.to_str().encode(), None)
 
 
 def test_seeds() -> None:

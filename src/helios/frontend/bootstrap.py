@@ -60,6 +60,13 @@ def assemble(
     """A frontend from its parts; `Bootstrap.load` reads them from a core."""
     frontend = contract.model.frontend
     tokenizer = Tokenizer(tokenizer_data)
+    rows = contract.model.input_vocabulary.input_tokens
+    if tokenizer.id_extent > rows:
+        raise ContractError(
+            f"the tokenizer has ids up to {tokenizer.id_extent - 1}, the model {rows} tokens",
+            where="model.input_vocabulary.input_tokens",
+            remedy="Prepare the core again with the tokenizer that belongs to the model",
+        )
     template = None
     if template_source is not None:
         template = ChatTemplate(template_source, _template_tokens(frontend))

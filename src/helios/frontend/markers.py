@@ -86,9 +86,9 @@ class MarkerGuard:
         of a marker with the marker itself.
         """
         if _BREAK not in rendered:
-            return self._tokenizer.encode(rendered)
+            return self._tokenizer.encode(rendered, where=where)
         private_text, expected = self._all.substitute(rendered)
-        ids = self._private.encode(private_text.replace(_BREAK, ""))
+        ids = self._private.encode(private_text.replace(_BREAK, ""), where=where)
         if sum(token in self._marker_ids for token in ids) != expected:
             raise RequestError(
                 "text spells a control token that this vocabulary can't write as plain text",
@@ -160,27 +160,28 @@ class _PrivateTokenizer:
             twin.pre_tokenizer = library.pre_tokenizer
         private = {token.id: _private_spelling(i) for i, token in enumerate(markers)}
         self._real_ids: dict[int, int] = {}
-        for token in tokenizer.added.values():
-            if not token.content:
-                continue
-            content = private.get(token.id, token.content)
-            twin.add_tokens(
-                [
-                    tokenizers.AddedToken(
-                        content,
-                        single_word=token.single_word,
-                        lstrip=token.lstrip,
-                        rstrip=token.rstrip,
-                        normalized=token.normalized,
-                    )
-                ]
-            )
+        added = [token for token in tokenizer.added.values() if token.content]
+        contents = [private.get(token.id, token.content) for token in added]
+        # All at once: the library looks at every added token after each call.
+        twin.add_tokens(
+            [
+                tokenizers.AddedToken(
+                    content,
+                    single_word=token.single_word,
+                    lstrip=token.lstrip,
+                    rstrip=token.rstrip,
+                    normalized=token.normalized,
+                )
+                for token, content in zip(added, contents, strict=True)
+            ]
+        )
+        for token, content in zip(added, contents, strict=True):
             twin_id = twin.token_to_id(content)
             assert twin_id is not None
             self._real_ids[twin_id] = token.id
         self._twin = twin
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids in the core's vocabulary."""
-        ids = encode_alone(self._twin, text)
+    def encode(self, text: str, *, where: str) -> list[int]:
+        """Token ids in the core's vocabulary. Raises RequestError naming `where`."""
+        ids = encode_alone(self._twin, text, where)
         return [self._real_ids.get(token, token) for token in ids]

@@ -6,10 +6,12 @@ the HTTP routes and the in-process engine prepare alike; parsing bodies is the s
 
 from __future__ import annotations
 
+import operator
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, Final, SupportsIndex
 
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
@@ -26,6 +28,7 @@ class PromptTooLongError(RequestError):
 _SEED_MASK: Final = (1 << 64) - 1
 _LEAST_SEED: Final = -(1 << 63)
 _TOP_K_LIMIT: Final = (1 << 31) - 1
+_WHOLE_NUMBERS: Final = frozenset({"max_tokens", "top_k", "seed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class Preparer:
             if self._bos_token is not None and tokens[:1] != [self._bos_token]:
                 tokens.insert(0, self._bos_token)
         else:
-            tokens = list(prompt)
+            tokens = _token_ids(prompt)
         return self._prepared(tokens, options, where="prompt", continues=True)
 
     def _check_text(self, text: str, *, where: str) -> None:
@@ -168,6 +171,7 @@ class Preparer:
         self, tokens: list[int], options: GenerationOptions, *, where: str, continues: bool
     ) -> PreparedRequest:
         limits = self._limits
+        _check_types(options)
         if not tokens:
             raise RequestError("the prompt has no tokens", where=where, remedy="Send some text")
         if min(tokens) < 0 or max(tokens) >= limits.input_tokens:
@@ -209,6 +213,34 @@ class Preparer:
                 remedy=f"Ask for at most {left}, or shorten the prompt",
             )
         return asked
+
+
+def _token_ids(prompt: Sequence[int]) -> list[int]:
+    """A client's token ids; RequestError for what isn't a list of integers."""
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray | Mapping):
+        raise RequestError(
+            f"is a {type(prompt).__name__}, neither text nor token ids", where="prompt"
+        )
+    tokens = list(prompt)
+    if set(map(type, tokens)) == {int}:
+        return tokens
+    for index, token in enumerate(tokens):
+        if not isinstance(token, SupportsIndex) or isinstance(token, bool):
+            raise RequestError(f"{token!r:.40} is no token id", where=f"prompt[{index}]")
+    return [operator.index(token) for token in tokens]
+
+
+def _check_types(options: GenerationOptions) -> None:
+    """Refuses values that aren't of their field's type, which Python lets a caller give."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        whole = field.name in _WHOLE_NUMBERS
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, SupportsIndex if whole else Real)
+        ):
+            raise RequestError(
+                f"{value!r:.40} is not {'an integer' if whole else 'a number'}", where=field.name
+            )
 
 
 def unapplied_recommendations(defaults: SamplingDefaults) -> tuple[str, ...]:

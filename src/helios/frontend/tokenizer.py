@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import tokenizers
 
-from helios.errors import CoreError
+from helios.errors import CoreError, RequestError
 from helios.frontend.text_bound import TextBound, text_bound
 
 _WORD_BOUNDARY: Final = "\N{LOWER ONE EIGHTH BLOCK}"  # what SentencePiece writes for a space
@@ -72,10 +72,18 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
-def encode_alone(library: tokenizers.Tokenizer, text: str) -> list[int]:
+def encode_alone(library: tokenizers.Tokenizer, text: str, where: str) -> list[int]:
     """Token ids of one text, as the library's `encode` gives them. This entry lets other threads
-    run meanwhile, which `encode` doesn't, and computes no offsets."""
-    (encoding,) = library.encode_batch_fast([text], add_special_tokens=False)
+    run meanwhile, which `encode` doesn't, and computes no offsets. Raises RequestError naming
+    `where` for text that the vocabulary has no tokens for, not even an unknown one."""
+    try:
+        (encoding,) = library.encode_batch_fast([text], add_special_tokens=False)
+    except Exception as error:  # the library raises bare Exception
+        raise RequestError(
+            f"the model's tokenizer has no tokens for this text ({error})",
+            where=where,
+            remedy="Leave out characters that the model doesn't know",
+        ) from None
     ids: list[int] = encoding.ids
     return ids
 
@@ -145,9 +153,15 @@ class Tokenizer:
                 "SentencePiece-style decoder",
             )
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, in which markers count as markers. Adds no other token."""
-        return encode_alone(self.library, text)
+    @property
+    def id_extent(self) -> int:
+        """One more than the largest id, added tokens included; 0 without any."""
+        return 1 + max(self.library.get_vocab(with_added_tokens=True).values(), default=-1)
+
+    def encode(self, text: str, *, where: str = "prompt") -> list[int]:
+        """Token ids of `text`, in which markers count as markers. Adds no other token. Raises
+        RequestError naming `where` for text without tokens."""
+        return encode_alone(self.library, text, where)
 
     def least_tokens(self, text: bytes) -> int:
         """How many tokens a text, as UTF-8, has at least; 0 where this kind of tokenizer may drop
