@@ -117,3 +117,20 @@ def sample_contract() -> pb.ServingContract:
             ],
         ),
     )
+
+
+def sample_of_version(version: int) -> pb.ServingContract:
+    """The sample without what came after `version`."""
+    message = sample_contract()
+    message.model.version = version
+    if version < 3:
+        for part, fields in (
+            (message.model, ("input_vocabulary", "vision")),
+            (message.model.frontend, ("image_preparation", "image_layout")),
+        ):
+            for field in fields:
+                part.ClearField(field)
+    if version < 2:
+        for graph in message.model.graphs:
+            graph.ClearField("state_rows_per_request")
+    return message

@@ -54,14 +54,6 @@ def test_every_part_arrives() -> None:
     assert model.state_views[0].byte_extent == 128
 
 
-@pytest.mark.clause("CONTRACT-2")
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_read_versions(version: int) -> None:
-    message = sample_contract()
-    message.model.version = version
-    assert decode(message).model.version == version
-
-
 @pytest.mark.clause("CONTRACT-2", "CONTRACT-6")
 @pytest.mark.parametrize("version", [0, 4, 2**31])
 def test_other_versions_are_refused_by_number(version: int) -> None:
