@@ -27,6 +27,7 @@ FAMILIES = (
 SYNTAX_FOLDERS = (HELIOS / "frontend" / "tools", HELIOS / "frontend" / "reasoning")
 
 
+@pytest.mark.clause("CONTRACT-8")
 def test_no_model_family_occurs_in_helios() -> None:
     pattern = re.compile("|".join(FAMILIES), re.IGNORECASE)
     sources = [
