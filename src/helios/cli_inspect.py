@@ -18,6 +18,7 @@ from helios.contract import PreparedContract
 from helios.core import OpenedCore, open_core
 from helios.core.envelope import read_envelope
 from helios.core.format import ENVELOPE_FILE
+from helios.core.resources import SealedResource
 from helios.runtime.capacities import Capacities, available_nbytes
 from helios.runtime.inspection import (
     LaunchRow,
@@ -76,6 +77,7 @@ def _core_table(core: OpenedCore) -> Table:
         "Core",
         [
             ("folder", str(core.folder)),
+            ("carrier", core.decoded.carrier),
             ("digest", core.digest),
             ("publisher", acceptance.namespace),
             ("licence", acceptance.licence_terms or "none stated"),
@@ -109,15 +111,18 @@ def _contract_table(contract: PreparedContract) -> Table:
 
 def _resource_table(core: OpenedCore) -> Table:
     table = Table("resource", "kind", "stored", "decoded", title="Resources", title_justify="left")
-    for frame in core.decoded.frames.values():
+    for executable in core.decoded.executables.values():
         table.add_row(
-            frame.id,
-            frame.kind.name.lower(),
-            show_size(frame.stored_nbytes),
-            show_size(frame.decoded_nbytes),
+            executable.id,
+            executable.kind.name.lower(),
+            show_size(executable.stored_nbytes),
+            show_size(executable.decoded_nbytes),
         )
     for weight in core.decoded.weights.values():
-        table.add_row(weight.id, "weights", show_size(weight.nbytes), "used in place")
+        decoded = "used in place"
+        if isinstance(weight, SealedResource):
+            decoded = show_size(weight.decoded_nbytes)
+        table.add_row(weight.id, "weights", show_size(weight.stored_nbytes), decoded)
     return table
 
 

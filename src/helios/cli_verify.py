@@ -63,19 +63,19 @@ def verify_core(
 
 def _verify_bytes(core: OpenedCore, console: Console) -> int:
     """Reads every resource with all checks; returns their stored size in bytes."""
-    frames, weights = core.decoded.frames.values(), core.decoded.weights.values()
-    total = sum(frame.stored_nbytes for frame in frames) + sum(w.nbytes for w in weights)
+    executables, weights = core.decoded.executables.values(), core.decoded.weights.values()
+    total = sum(resource.stored_nbytes for resource in (*executables, *weights))
     columns = (TextColumn("verifying content"), BarColumn(), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
         task = progress.add_task("", total=total)
-        for frame in frames:
-            core.read_resource(frame.id, frame.kind)
-            progress.advance(task, frame.stored_nbytes)
+        for executable in executables:
+            core.read_resource(executable.id, executable.kind)
+            progress.advance(task, executable.stored_nbytes)
         for weight in weights:
             core.map_weights(weight.id, verify=True).close()
-            progress.advance(task, weight.nbytes)
+            progress.advance(task, weight.stored_nbytes)
     return total
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.core import ResourceKind, open_core
-from helios.core.body import FrameResource
 from helios.core.format import CHUNK_NBYTES, chunk_digests
 from helios.core.frames import check_stored, decode_frame
+from helios.core.resources import FrameResource
 from helios.errors import CoreError
 from tests.core.sample_core import CONTENT, NAMESPACE, compress, write_core
 

@@ -3,7 +3,7 @@
 `open_core` is the one way in; `format` holds what the writer shares.
 """
 
-from helios.core.body import ResourceKind
 from helios.core.opened_core import OpenedCore, open_core
+from helios.core.resources import ResourceKind
 
 __all__ = ["OpenedCore", "ResourceKind", "open_core"]

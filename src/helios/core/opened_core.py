@@ -1,7 +1,8 @@
 """An opened core: signature verified, publisher accepted, contract decoded, resources at hand.
 
-`open_core` is the one way in. Resources are read when asked for, each checked against its signed
-commitments before a byte of it is used, from the first location whose content is right.
+`open_core` is the one way in, for every carrier. Resources are read when asked for, each checked
+against its signed commitments before a byte of it is used, from the first location whose content
+is right.
 """
 
 from __future__ import annotations
@@ -12,21 +13,14 @@ from typing import TypeVar
 
 from helios.contract import PreparedContract, decode
 from helios.core.authorize import Acceptance, authorize
-from helios.core.body import (
-    DecodedBody,
-    DeploymentTarget,
-    FrameResource,
-    ResourceKind,
-    WeightResource,
-    decode_body,
-)
+from helios.core.body import DecodedBody, Deployment, DeploymentTarget, decode_body
 from helios.core.envelope import VerifiedEnvelope, read_envelope
 from helios.core.files import open_regular, read_exactly
 from helios.core.format import ENVELOPE_FILE
 from helios.core.locations import Locations
-from helios.core.weights import WeightMap, map_file
+from helios.core.resources import FrameResource, ResourceKind, SealedResource, WeightResource
+from helios.core.weights import WeightMap, map_file, map_memory
 from helios.errors import CoreError
-from helios.schema import core_pb2
 
 Content = TypeVar("Content")
 
@@ -41,14 +35,21 @@ class OpenedCore:
         decoded: DecodedBody,
         acceptance: Acceptance,
         contract: PreparedContract,
+        core_key: bytes | None,
     ) -> None:
         self.folder = folder
-        self.body: core_pb2.CoreBody = envelope.body
         self.digest = envelope.digest
         self.acceptance = acceptance
         self.contract = contract
         self.decoded = decoded
         self._locations = Locations(folder)
+        # Set for a sealed core, and then the right one.
+        self._core_key = core_key
+
+    @property
+    def deployment(self) -> Deployment:
+        """The signed message that holds contract, targets and rebuild manifest."""
+        return self.decoded.deployment
 
     @property
     def targets(self) -> Mapping[str, DeploymentTarget]:
@@ -57,32 +58,52 @@ class OpenedCore:
 
     def read_resource(self, resource: str, kind: ResourceKind) -> bytes:
         """The decoded content of an executable resource of that kind. Raises CoreError."""
-        found = self.decoded.frames.get(resource)
+        found = self.decoded.executables.get(resource)
         if found is None:
             raise CoreError("the core has no such executable resource", where=f"{resource!r}")
         if found.kind is not kind:
             raise CoreError(
                 f"is {found.kind.name}, not {kind.name}", where=f"resource {resource!r}"
             )
+        if isinstance(found, SealedResource):
+            content = bytearray(found.decoded_nbytes)
+            self._unseal(found, memoryview(content))
+            return bytes(content)
+        return self._read_frame(found)
+
+    def _read_frame(self, resource: FrameResource) -> bytes:
         # Imported on use: a core can be inspected without the decompressor.
         from helios.core.frames import check_stored, decode_frame
 
         def read(path: Path) -> bytes:
             with open_regular(path) as file:
                 # One byte more than signed tells a longer file without reading all of it.
-                nbytes = min(file.seek(0, 2), found.stored_nbytes + 1)
+                nbytes = min(file.seek(0, 2), resource.stored_nbytes + 1)
                 stored = read_exactly(file, nbytes)
-            check_stored(found, stored, str(path))
+            check_stored(resource, stored, str(path))
             return stored
 
-        return decode_frame(found, self._first_good(found, read))
+        return decode_frame(resource, self._first_good(resource, read))
+
+    def _unseal(self, resource: SealedResource, output: memoryview) -> None:
+        """Decrypts a resource into `output`."""
+        # Imported on use: few cores are sealed.
+        from helios.core.sealed import open_sealed
+
+        assert self._core_key is not None
+        key = self._core_key
+        self._first_good(resource, lambda path: open_sealed(path, resource, key, output))
 
     def map_weights(self, resource: str, *, verify: bool = True) -> WeightMap:
-        """Maps a weight resource. Without `verify` only its length is checked, and only a file
-        that has the content's name is taken. Raises CoreError."""
+        """Maps a weight resource; a sealed one is decrypted into memory, always verified. Without
+        `verify` only a file's length is checked, and only one that has the content's name is
+        taken. Raises CoreError."""
         found = self.decoded.weights.get(resource)
         if found is None:
             raise CoreError("the core has no such weight resource", where=f"{resource!r}")
+        if isinstance(found, SealedResource):
+            sealed = found
+            return map_memory(found.decoded_nbytes, lambda output: self._unseal(sealed, output))
         content_name = found.content_name
 
         def read(path: Path) -> WeightMap:
@@ -93,7 +114,9 @@ class OpenedCore:
         return self._first_good(found, read)
 
     def _first_good(
-        self, resource: FrameResource | WeightResource, read: Callable[[Path], Content]
+        self,
+        resource: FrameResource | WeightResource | SealedResource,
+        read: Callable[[Path], Content],
     ) -> Content:
         """What `read` returns for the first location that it doesn't refuse."""
         reasons = []
@@ -112,9 +135,16 @@ class OpenedCore:
         )
 
 
-def open_core(path: str | Path, *, accept: str, publisher_key: bytes | None = None) -> OpenedCore:
+def open_core(
+    path: str | Path,
+    *,
+    accept: str,
+    publisher_key: bytes | None = None,
+    core_key: bytes | None = None,
+) -> OpenedCore:
     """Opens a core's folder. `accept` must be the signed namespace; `publisher_key` (32 bytes)
-    pins the signer. Raises CoreError naming the file or field, ContractError for the contract."""
+    pins the signer; `core_key` (32 bytes) opens a sealed core, others don't use it. Raises
+    CoreError naming the file or field, ContractError for the contract."""
     folder = Path(path)
     if not folder.is_dir():
         raise CoreError("is no folder", where=str(folder), remedy="Give the core's folder")
@@ -127,5 +157,24 @@ def open_core(path: str | Path, *, accept: str, publisher_key: bytes | None = No
         public_key=envelope.public_key,
         where=str(folder),
     )
-    contract = decode(envelope.body.deployment.contract)
-    return OpenedCore(folder, envelope, decoded, acceptance, contract)
+    contract = decode(decoded.deployment.contract)
+    if decoded.key_id is not None:
+        _check_core_key(core_key, decoded.key_id, str(folder))
+    return OpenedCore(folder, envelope, decoded, acceptance, contract, core_key)
+
+
+def _check_core_key(core_key: bytes | None, expected: bytes, where: str) -> None:
+    from helios.core.sealed import key_id
+
+    if core_key is None:
+        raise CoreError(
+            "is sealed, and no core key was given",
+            where=where,
+            remedy="Give the key file from its publisher with --core-key FILE",
+        )
+    if key_id(core_key) != expected:
+        raise CoreError(
+            "is sealed with another core key than the given one",
+            where=where,
+            remedy="Give the key file that belongs to this core",
+        )

@@ -1,7 +1,8 @@
 """Weight resources: read-only mappings of raw files, verified chunk by chunk on all cores.
 
 The runtime computes on the mapping itself, so a core costs no copy and its pages are shared
-between processes. `opened_core` is the caller.
+between processes. Weights that are stored sealed get memory of their own instead. `opened_core`
+is the caller.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from helios.core.body import WeightResource
 from helios.core.files import open_regular
 from helios.core.format import CHUNK_NBYTES
+from helios.core.resources import WeightResource
 from helios.errors import CoreError
 
 
@@ -25,7 +27,7 @@ class WeightMap:
 
     def __init__(self, mapping: mmap.mmap) -> None:
         self._mapping = mapping
-        self.content = memoryview(mapping)
+        self.content = memoryview(mapping).toreadonly()
 
     def close(self) -> None:
         """Gives up this view."""
@@ -54,6 +56,19 @@ def map_file(path: Path, resource: WeightResource, *, verify: bool) -> WeightMap
             mapped.close()
             raise CoreError(f"chunk {damaged} is not what was signed", where=str(path))
     return mapped
+
+
+def map_memory(nbytes: int, fill: Callable[[memoryview], None]) -> WeightMap:
+    """Page-aligned memory that `fill` writes once. Raises what `fill` raises."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    mapping = mmap.mmap(-1, nbytes, flags=flags)
+    try:
+        with memoryview(mapping) as output:
+            fill(output)
+    except BaseException:
+        mapping.close()
+        raise
+    return WeightMap(mapping)
 
 
 def damaged_chunk(content: memoryview, digests: tuple[bytes, ...]) -> int | None:

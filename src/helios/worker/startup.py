@@ -68,7 +68,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
 def replay_oracle(core: OpenedCore, runtime: ModelRuntime, cases: int | None = None) -> None:
     """Holds the runtime against the first `cases` cases of the core's oracle, if it has one.
     Raises ExecutionError that names the first difference."""
-    resource = core.body.deployment.oracle_resource
+    resource = core.decoded.oracle_resource
     if not resource:
         return
     oracle = core_pb2.Oracle()

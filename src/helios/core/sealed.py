@@ -1,0 +1,128 @@
+"""Sealed resources: AES-256-GCM chunks, authenticated one by one while they are decrypted.
+
+A chunk's nonce and associated data say which chunk of which resource it is, so that content only
+opens in its own place and under the core's own key. The signed digests of the stored chunks are
+checked first: whoever holds the key can seal other content, but not sign it. Keys live here too.
+`opened_core` is the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from helios.core.files import open_regular, read_exactly
+from helios.core.format import CORE_KEY_NBYTES, TAG_NBYTES
+from helios.core.resources import SealedResource
+from helios.errors import CoreError
+
+_KEY_ID_DOMAIN: Final = b"helios.core.key\x00"
+_CHUNK_DOMAIN: Final = b"helios.core.chunk\x00"
+_KEY_FILE_LIMIT_NBYTES: Final = 1024
+
+
+def read_core_key(path: Path) -> bytes:
+    """The 32-byte key in a file, raw or as 64 hexadecimal digits. Raises CoreError naming the
+    file; the key is never part of a message."""
+    with open_regular(path) as file:
+        content = read_exactly(file, min(file.seek(0, 2), _KEY_FILE_LIMIT_NBYTES))
+    if len(content) == CORE_KEY_NBYTES:
+        return content
+    digits = content.strip()
+    if len(digits) == 2 * CORE_KEY_NBYTES:
+        try:
+            return bytes.fromhex(digits.decode("ascii"))
+        except ValueError:
+            pass
+    raise CoreError(
+        "holds no core key",
+        where=str(path),
+        remedy=f"Give a file of {CORE_KEY_NBYTES} bytes, or of {2 * CORE_KEY_NBYTES} hex digits",
+    )
+
+
+def key_id(key: bytes) -> bytes:
+    """What a sealed core's index says about its key: 32 bytes that don't tell the key."""
+    return hmac.digest(key, _KEY_ID_DOMAIN, "sha256")
+
+
+def chunk_nonce(resource: SealedResource, number: int) -> bytes:
+    """The 12-byte nonce of a chunk: the resource's prefix and the chunk's index."""
+    return resource.nonce_prefix + struct.pack(">I", number)
+
+
+def chunk_associated_data(resource: SealedResource, number: int) -> bytes:
+    """What a chunk's tag authenticates besides its bytes: which resource this is, of which kind
+    and length, in how many chunks, and which of them."""
+    name = resource.id.encode()
+    return _CHUNK_DOMAIN + struct.pack(
+        f">I{len(name)}sIQII",
+        len(name),
+        name,
+        resource.kind,
+        resource.decoded_nbytes,
+        len(resource.chunk_sha256),
+        number,
+    )
+
+
+def open_sealed(path: Path, resource: SealedResource, key: bytes, output: memoryview) -> None:
+    """Decrypts a resource into `output`, its decoded length, on all cores; each holds one chunk.
+
+    Raises CoreError naming the file and its first chunk that isn't the one that was sealed
+    there; `output` is then not to be used.
+    """
+    where = str(path)
+    cipher = AESGCM(key)
+    step = resource.chunk_nbytes - TAG_NBYTES
+    with open_regular(path) as file:
+        nbytes = file.seek(0, 2)
+        if nbytes != resource.stored_nbytes:
+            raise CoreError(
+                f"has {nbytes} bytes, not the signed {resource.stored_nbytes}", where=where
+            )
+        descriptor = file.fileno()
+
+        def open_chunk(number: int) -> None:
+            start = number * resource.chunk_nbytes
+            stored = _read_at(descriptor, min(resource.chunk_nbytes, nbytes - start), start, where)
+            if hashlib.sha256(stored).digest() != resource.chunk_sha256[number]:
+                raise CoreError(f"chunk {number} is not what was signed", where=where)
+            try:
+                content = cipher.decrypt(
+                    chunk_nonce(resource, number), stored, chunk_associated_data(resource, number)
+                )
+            except InvalidTag:
+                raise CoreError(
+                    f"chunk {number} doesn't authenticate: it isn't chunk {number} of this"
+                    " resource, sealed with this key",
+                    where=where,
+                ) from None
+            output[number * step : number * step + len(content)] = content
+
+        pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        try:
+            for _ in pool.map(open_chunk, range(len(resource.chunk_sha256))):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read_at(descriptor: int, nbytes: int, start: int, where: str) -> bytes:
+    parts = []
+    while nbytes:
+        part = os.pread(descriptor, nbytes, start)
+        if not part:
+            raise CoreError(f"is truncated: ends at {start}", where=where)
+        parts.append(part)
+        nbytes -= len(part)
+        start += len(part)
+    return b"".join(parts)
