@@ -8,11 +8,13 @@ checked first: whoever holds the key can seal other content, but not sign it. Ke
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 import hmac
 import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,10 +40,8 @@ def read_core_key(path: Path) -> bytes:
         return content
     digits = content.strip()
     if len(digits) == 2 * CORE_KEY_NBYTES:
-        try:
-            return bytes.fromhex(digits.decode("ascii"))
-        except ValueError:
-            pass
+        with suppress(binascii.Error):
+            return binascii.unhexlify(digits)
     raise CoreError(
         "holds no core key",
         where=str(path),
