@@ -15,9 +15,9 @@ from typing import Final, NoReturn
 
 import zstandard
 
-from helios.core.body import FrameResource
 from helios.core.chunks import SignedContentError
 from helios.core.format import WINDOW_LIMIT_NBYTES
+from helios.core.resources import FrameResource
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE: Final = range(0x184D2A50, 0x184D2A60)

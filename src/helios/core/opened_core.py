@@ -14,8 +14,8 @@ from typing import TypeVar
 from helios.contract import PreparedContract, decode
 from helios.core.authorize import Acceptance, authorize
 from helios.core.body import DecodedBody, Deployment, DeploymentTarget, decode_body
+from helios.core.chunks import SignedContentError, open_content, verified_chunks
 from helios.core.envelope import VerifiedEnvelope, read_envelope
-from helios.core.files import open_regular, read_exactly
 from helios.core.format import ENVELOPE_FILE
 from helios.core.locations import Locations
 from helios.core.resources import FrameResource, ResourceKind, SealedResource, WeightResource
@@ -73,17 +73,13 @@ class OpenedCore:
 
     def _read_frame(self, resource: FrameResource) -> bytes:
         # Imported on use: a core can be inspected without the decompressor.
-        from helios.core.frames import check_stored, decode_frame
+        from helios.core.frames import decode_frame
 
         def read(path: Path) -> bytes:
-            with open_regular(path) as file:
-                # One byte more than signed tells a longer file without reading all of it.
-                nbytes = min(file.seek(0, 2), resource.stored_nbytes + 1)
-                stored = read_exactly(file, nbytes)
-            check_stored(resource, stored, str(path))
-            return stored
+            with open_content(path, resource) as file:
+                return b"".join(decode_frame(resource, verified_chunks(file, resource)))
 
-        return decode_frame(resource, self._first_good(resource, read))
+        return self._first_good(resource, read)
 
     def _unseal(self, resource: SealedResource, output: memoryview) -> None:
         """Decrypts a resource into `output`."""
@@ -126,6 +122,8 @@ class OpenedCore:
                 continue
             try:
                 return read(candidate.path)
+            except SignedContentError:
+                raise
             except CoreError as error:
                 reasons.append(f"{candidate.uri}: {error.what}")
         raise CoreError(
