@@ -36,6 +36,10 @@ PublisherKey = Annotated[
     Path | None,
     typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
 ]
+CoreKey = Annotated[
+    Path | None,
+    typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
 ]
@@ -69,10 +73,13 @@ def serve(
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    options = _model_options(threads, isa, max_active, cache_memory, publisher_key, no_oracle)
+    options = _model_options(
+        threads, isa, max_active, cache_memory, publisher_key, core_key, no_oracle
+    )
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
 
@@ -92,9 +99,10 @@ def generate(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
 ) -> None:
     """Continue a text and print it as it grows."""
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    options = _model_options(threads, isa, 1, cache_memory, publisher_key, core_key, no_oracle=True)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
 
@@ -124,6 +132,7 @@ def chat(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import CoreSpeaker, ServerSpeaker, converse
@@ -144,7 +153,7 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    options = _model_options(threads, isa, 1, cache_memory, publisher_key, core_key, no_oracle=True)
     with CoreSpeaker(core, accept, wanted, options) as speaker:
         converse(speaker, message, system)
 
@@ -159,10 +168,12 @@ def inspect(
         str | None, typer.Option(help="Show this program's launches.", show_default=False)
     ] = None,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     from helios.cli_inspect import inspect_core
     from helios.cli_values import parse_size, read_public_key
+    from helios.core.sealed import read_core_key
 
     inspect_core(
         core,
@@ -171,6 +182,7 @@ def inspect(
         cache_nbytes=None if cache_memory is None else parse_size(cache_memory),
         program=program,
         publisher_key=None if publisher_key is None else read_public_key(publisher_key),
+        core_key=None if core_key is None else read_core_key(core_key),
     )
 
 
@@ -184,10 +196,12 @@ def verify(
     threads: Threads = None,
     isa: InstructionSet = None,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
     from helios.cli_values import read_public_key
     from helios.cli_verify import verify_core
+    from helios.core.sealed import read_core_key
 
     verify_core(
         core,
@@ -196,6 +210,7 @@ def verify(
         threads=threads,
         instruction_set=isa,
         publisher_key=None if publisher_key is None else read_public_key(publisher_key),
+        core_key=None if core_key is None else read_core_key(core_key),
     )
 
 
@@ -205,6 +220,7 @@ def _model_options(
     max_active: int | None,
     cache_memory: str | None,
     publisher_key: Path | None,
+    core_key: Path | None,
     no_oracle: bool,
 ) -> dict[str, Any]:
     """Fields of `WorkerOptions`."""
@@ -212,6 +228,7 @@ def _model_options(
         "threads": threads,
         "instruction_set": isa,
         "request_slots": max_active,
+        "core_key": None if core_key is None else str(core_key),
         "oracle": not no_oracle,
     }
     if cache_memory is not None or publisher_key is not None:

@@ -41,13 +41,19 @@ def inspect_core(
     cache_nbytes: int | None,
     program: str | None,
     publisher_key: bytes | None,
+    core_key: bytes | None,
 ) -> None:
     """Prints the core at `path`; with `program` only that program's launches. Raises CoreError
     or ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     body = read_envelope(path / ENVELOPE_FILE, publisher_key).body
-    core = open_core(path, accept=body.publisher.namespace, publisher_key=publisher_key)
+    core = open_core(
+        path,
+        accept=body.publisher.namespace,
+        publisher_key=publisher_key,
+        core_key=core_key,
+    )
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
         console.print(_launch_table(program, launch_rows(manifest, program)))

@@ -31,6 +31,7 @@ def verify_core(
     threads: int | None,
     instruction_set: str | None,
     publisher_key: bytes | None,
+    core_key: bytes | None,
 ) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
     if target not in TARGETS:
@@ -40,7 +41,7 @@ def verify_core(
             remedy=f"Use {' or '.join(TARGETS)}",
         )
     console = Console(highlight=False, soft_wrap=True)
-    core = open_core(path, accept=accept, publisher_key=publisher_key)
+    core = open_core(path, accept=accept, publisher_key=publisher_key, core_key=core_key)
     console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
     began = time.monotonic()
     nbytes = _verify_bytes(core, console)

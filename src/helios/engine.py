@@ -105,6 +105,7 @@ class Engine:
         *,
         accept: str,
         publisher_key: bytes | None = None,
+        core_key: str | Path | None = None,
         target: Literal["cpu", "reference"] = "cpu",
         threads: int | None = None,
         instruction_set: str | None = None,
@@ -115,12 +116,13 @@ class Engine:
         scheduler: SchedulerOptions | None = None,
     ) -> Engine:
         """Opens a core's folder and loads its model; `accept` must be the publisher's namespace,
-        the other options are those of `WorkerOptions`. Raises CoreError, ContractError or
-        ExecutionError."""
+        `core_key` the key file of a sealed core; the other options are those of `WorkerOptions`.
+        Raises CoreError, ContractError or ExecutionError."""
         options = WorkerOptions(
             core=str(core),
             accept=accept,
             publisher_key=publisher_key,
+            core_key=None if core_key is None else str(core_key),
             target=target,
             threads=threads,
             instruction_set=instruction_set,

@@ -17,7 +17,7 @@ from typing import Final
 
 import uvicorn
 
-from helios.core import OpenedCore, open_core
+from helios.core import OpenedCore
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.prepare import unapplied_recommendations
@@ -26,6 +26,7 @@ from helios.server.app import build_app
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
+from helios.worker.served_core import open_served_core
 
 DRAIN_SECONDS: Final = 5
 _DEFAULT_FRONTEND_WORKERS: Final = 2
@@ -89,7 +90,7 @@ async def _load(
 
 
 def _open(lifecycle: Lifecycle, worker: WorkerOptions) -> tuple[OpenedCore, Frontend]:
-    core = open_core(worker.core, accept=worker.accept, publisher_key=worker.publisher_key)
+    core = open_served_core(worker)
     lifecycle.mark("core")
     frontend = Bootstrap.load(core)
     lifecycle.mark("frontend")

@@ -12,13 +12,16 @@ from helios.scheduler.options import SchedulerOptions
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the core is and how to serve it; None leaves a choice to the core and the machine.
 
-    `publisher_key` is the publisher's raw Ed25519 key. `oracle` says whether to replay a case of
-    the core's oracle before serving, `verify_weights` whether to check the weights' digests.
+    `publisher_key` is the publisher's raw Ed25519 key. `core_key` is the path of a sealed core's
+    key file, never the key: these options can be seen in a list of processes. `oracle` says
+    whether to replay a case of the core's oracle before serving, `verify_weights` whether to check
+    the weights' digests.
     """
 
     core: str
     accept: str
     publisher_key: bytes | None = None
+    core_key: str | None = None
     target: Literal["cpu", "reference"] = "cpu"
     threads: int | None = None
     instruction_set: str | None = None

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from helios.core import OpenedCore, ResourceKind, open_core
+from helios.core import OpenedCore, ResourceKind
 from helios.errors import CoreError
 from helios.runtime.model_runtime import Capacities, DeviceOptions, ModelRuntime
 from helios.runtime.oracle import check_oracle
 from helios.schema import core_pb2
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
+from helios.worker.served_core import open_served_core
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError."""
     clock = time.monotonic_ns
     began = clock()
-    core = open_core(options.core, accept=options.accept, publisher_key=options.publisher_key)
+    core = open_served_core(options)
     opened = clock()
     runtime = ModelRuntime.load(
         core,

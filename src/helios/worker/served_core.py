@@ -1,0 +1,24 @@
+"""Opens the core that worker options name: for the worker, and for the frontend beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helios.core import OpenedCore, open_core
+from helios.worker.options import WorkerOptions
+
+
+def open_served_core(options: WorkerOptions) -> OpenedCore:
+    """The core, with the keys that the options name. Raises CoreError or ContractError."""
+    core_key = None
+    if options.core_key is not None:
+        # Imported on use: few cores are sealed.
+        from helios.core.sealed import read_core_key
+
+        core_key = read_core_key(Path(options.core_key))
+    return open_core(
+        options.core,
+        accept=options.accept,
+        publisher_key=options.publisher_key,
+        core_key=core_key,
+    )
