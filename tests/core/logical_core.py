@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -66,23 +67,18 @@ def model_index(deployment: pb.DeploymentBody) -> pb.ModelIndex:
 
 
 def seal(
-    name: str,
-    kind: ResourceKind,
-    content: bytes,
-    key: bytes = CORE_KEY,
-    chunk_nbytes: int = core_format.CHUNK_NBYTES,
+    name: str, kind: ResourceKind, content: bytes, key: bytes = CORE_KEY
 ) -> tuple[SealedResource, bytes]:
     """A sealed resource and its stored bytes."""
-    count = core_format.sealed_chunk_count(len(content), chunk_nbytes)
+    count = core_format.sealed_chunk_count(len(content))
     plan = SealedResource(
         id=name,
         kind=kind,
         decoded_nbytes=len(content),
-        chunk_nbytes=chunk_nbytes,
         nonce_prefix=hashlib.sha256(name.encode()).digest()[: core_format.NONCE_PREFIX_NBYTES],
         chunk_sha256=(b"",) * count,
     )
-    step = chunk_nbytes - core_format.TAG_NBYTES
+    step = core_format.SEALED_STEP_NBYTES
     stored = b"".join(
         AESGCM(key).encrypt(
             chunk_nonce(plan, number),
@@ -96,18 +92,7 @@ def seal(
 
 def committed(resource: SealedResource, stored: bytes) -> SealedResource:
     """The resource with commitments that any stored bytes fulfil: only the cipher can object."""
-    size = resource.chunk_nbytes
-    digests = [
-        hashlib.sha256(stored[at : at + size]).digest() for at in range(0, len(stored), size)
-    ]
-    return SealedResource(
-        id=resource.id,
-        kind=resource.kind,
-        decoded_nbytes=resource.decoded_nbytes,
-        chunk_nbytes=size,
-        nonce_prefix=resource.nonce_prefix,
-        chunk_sha256=tuple(digests),
-    )
+    return replace(resource, chunk_sha256=tuple(core_format.chunk_digests(stored)))
 
 
 def sealed_message(resource: SealedResource) -> pb.EncryptedResource:
@@ -116,7 +101,7 @@ def sealed_message(resource: SealedResource) -> pb.EncryptedResource:
         id=resource.id,
         kind=resource.kind.value,  # type: ignore[arg-type]
         decoded_nbytes=resource.decoded_nbytes,
-        chunk_nbytes=resource.chunk_nbytes,
+        chunk_nbytes=core_format.CHUNK_NBYTES,
         nonce_prefix=resource.nonce_prefix,
         chunk_count=len(resource.chunk_sha256),
         chunk_sha256=resource.chunk_sha256,

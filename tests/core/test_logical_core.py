@@ -40,7 +40,7 @@ def cores(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 def reopen(folder: Path) -> OpenedCore:
-    return open_core(folder, accept=NAMESPACE, core_key=CORE_KEY)
+    return open_core(folder, accept=NAMESPACE, publisher_key=PUBLIC_KEY, core_key=CORE_KEY)
 
 
 def changed(folder: Path, version: int, change: Callable[[pb.ProtectedIndex], object]) -> Path:
@@ -55,8 +55,8 @@ def changed(folder: Path, version: int, change: Callable[[pb.ProtectedIndex], ob
 def test_an_index_opens_to_what_a_payload_core_holds(
     tmp_path: Path, cores: dict[int, Path], version: int
 ) -> None:
-    payload = open_core(write_core(tmp_path / "payload"), accept=NAMESPACE)
-    core = open_core(cores[version], accept=NAMESPACE, publisher_key=PUBLIC_KEY, core_key=CORE_KEY)
+    payload = reopen(write_core(tmp_path / "payload"))
+    core = reopen(cores[version])
     assert core.contract == payload.contract
     assert core.targets == payload.targets
     assert core.acceptance == payload.acceptance
@@ -84,7 +84,12 @@ def test_acceptance_and_publisher_key_hold_for_an_index(
     cores: dict[int, Path], version: int
 ) -> None:
     with pytest.raises(CoreError, match="published by 'tests/publisher'"):
-        open_core(cores[version], accept=f"{NAMESPACE} ", core_key=CORE_KEY)
+        open_core(
+            cores[version],
+            accept=f"{NAMESPACE} ",
+            publisher_key=PUBLIC_KEY,
+            core_key=CORE_KEY,
+        )
     with pytest.raises(CoreError, match="is signed by the key"):
         open_core(cores[version], accept=NAMESPACE, publisher_key=bytes(32), core_key=CORE_KEY)
 
@@ -132,9 +137,9 @@ def test_an_envelope_of_two_carriers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.clause("CORE-8")
 def test_a_sealed_core_needs_its_own_key(cores: dict[int, Path]) -> None:
     with pytest.raises(CoreError, match=r"is sealed.*--core-key FILE"):
-        open_core(cores[4], accept=NAMESPACE)
+        open_core(cores[4], accept=NAMESPACE, publisher_key=PUBLIC_KEY)
     with pytest.raises(CoreError, match="sealed with another core key"):
-        open_core(cores[4], accept=NAMESPACE, core_key=bytes(32))
+        open_core(cores[4], accept=NAMESPACE, publisher_key=PUBLIC_KEY, core_key=bytes(32))
 
 
 def test_a_core_key_opens_other_cores_as_well(cores: dict[int, Path], tmp_path: Path) -> None:

@@ -13,16 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helios.core.format import CHUNK_NBYTES, TAG_NBYTES
+from helios.core.format import CHUNK_NBYTES, SEALED_STEP_NBYTES, TAG_NBYTES
 from helios.core.resources import ResourceKind, SealedResource
 from helios.core.sealed import key_id, open_sealed, read_core_key
 from helios.errors import CoreError
 from tests.core.logical_core import CORE_KEY, committed, seal
 
-CHUNK = 64
-STEP = CHUNK - TAG_NBYTES
-CONTENT = bytes(range(256)) * 2  # eleven chunks, the last one short
-RESOURCE, STORED = seal("content", ResourceKind.MODULE, CONTENT, chunk_nbytes=CHUNK)
+# Three whole chunks and a short one, each with bytes of its own.
+CONTENT = b"".join(bytes([number]) * SEALED_STEP_NBYTES for number in range(3)) + b"the rest"
+RESOURCE, STORED = seal("content", ResourceKind.WEIGHTS, CONTENT)
 COUNT = len(RESOURCE.chunk_sha256)
 
 
@@ -34,35 +33,63 @@ def opened(path: Path, resource: SealedResource, stored: bytes, key: bytes = COR
 
 
 def chunks_of(stored: bytes) -> list[bytes]:
-    return [stored[at : at + CHUNK] for at in range(0, len(stored), CHUNK)]
+    return [stored[at : at + CHUNK_NBYTES] for at in range(0, len(stored), CHUNK_NBYTES)]
 
 
-@pytest.mark.parametrize("nbytes", [0, 1, STEP - 1, STEP, STEP + 1, 5 * STEP, 5 * STEP + 7])
+@pytest.mark.parametrize(
+    "nbytes",
+    [
+        0,
+        1,
+        SEALED_STEP_NBYTES - 1,
+        SEALED_STEP_NBYTES,
+        SEALED_STEP_NBYTES + 1,
+        2 * SEALED_STEP_NBYTES,
+        2 * SEALED_STEP_NBYTES + 7,
+    ],
+)
 def test_every_length_opens(tmp_path: Path, nbytes: int) -> None:
-    content = bytes(number % 251 for number in range(nbytes))
-    resource, stored = seal("some", ResourceKind.ORACLE, content, chunk_nbytes=CHUNK)
+    content = (bytes(range(251)) * (nbytes // 251 + 1))[:nbytes]
+    resource, stored = seal("some", ResourceKind.ORACLE, content)
     assert len(stored) == resource.stored_nbytes
     assert opened(tmp_path / "file", resource, stored) == content
 
 
+def flipped(stored: bytes, position: int, bit: int) -> bytes:
+    damaged = bytearray(stored)
+    damaged[position] ^= 1 << bit
+    return bytes(damaged)
+
+
 @pytest.mark.clause("CORE-8")
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(position=st.integers(0, len(STORED) - 1), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_refused(tmp_path: Path, position: int, bit: int) -> None:
-    damaged = bytearray(STORED)
-    damaged[position] ^= 1 << bit
-    resource = committed(RESOURCE, bytes(damaged))
-    with pytest.raises(CoreError, match=rf"file: chunk {position // CHUNK} doesn't authenticate"):
-        opened(tmp_path / "file", resource, bytes(damaged))
+@given(content=st.binary(max_size=40), bit=st.integers(0, 7), data=st.data())
+def test_a_flipped_bit_is_refused(
+    tmp_path: Path, content: bytes, bit: int, data: st.DataObject
+) -> None:
+    resource, stored = seal("short", ResourceKind.TOKENIZER, content)
+    damaged = flipped(stored, data.draw(st.integers(0, len(stored) - 1)), bit)
+    with pytest.raises(CoreError, match=r"resource 'short': chunk 0 doesn't authenticate"):
+        opened(tmp_path / "file", committed(resource, damaged), damaged)
+
+
+@pytest.mark.clause("CORE-8")
+@pytest.mark.parametrize(
+    ("position", "chunk"), [(0, 0), (CHUNK_NBYTES - 1, 0), (CHUNK_NBYTES, 1), (-17, 3), (-1, 3)]
+)
+def test_the_chunk_of_a_flipped_bit_is_named(tmp_path: Path, position: int, chunk: int) -> None:
+    damaged = flipped(STORED, position, 5)
+    with pytest.raises(CoreError, match=rf"chunk {chunk} doesn't authenticate"):
+        opened(tmp_path / "file", committed(RESOURCE, damaged), damaged)
 
 
 @pytest.mark.clause("CORE-8")
 @pytest.mark.parametrize(
     ("order", "first_wrong"),
     [
-        pytest.param([1, 0, *range(2, COUNT)], 0, id="swapped"),
-        pytest.param([0, 1, 1, *range(3, COUNT)], 2, id="repeated"),
-        pytest.param([0, *range(2, COUNT - 1), 1, COUNT - 1], 1, id="reordered"),
+        pytest.param([0, 2, 1, 3], 1, id="swapped"),
+        pytest.param([0, 1, 1, 3], 2, id="repeated"),
+        pytest.param([1, 2, 0, 3], 0, id="reordered"),
     ],
 )
 def test_chunks_out_of_place_are_refused(
@@ -77,7 +104,7 @@ def test_chunks_out_of_place_are_refused(
 
 
 @pytest.mark.clause("CORE-8")
-@pytest.mark.parametrize("missing", [0, 4, COUNT - 1])
+@pytest.mark.parametrize("missing", [0, 1, COUNT - 1])
 def test_a_missing_chunk_is_refused(tmp_path: Path, missing: int) -> None:
     chunks = chunks_of(STORED)
     stored = b"".join(chunks[:missing] + chunks[missing + 1 :])
@@ -93,7 +120,7 @@ def test_a_missing_chunk_is_refused(tmp_path: Path, missing: int) -> None:
 @pytest.mark.clause("CORE-8")
 def test_an_additional_chunk_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CoreError, match="not the signed"):
-        opened(tmp_path / "file", RESOURCE, STORED + STORED[:CHUNK])
+        opened(tmp_path / "file", RESOURCE, STORED + STORED[:CHUNK_NBYTES])
 
 
 @pytest.mark.clause("CORE-8")
@@ -119,7 +146,7 @@ def test_a_resource_is_not_another(tmp_path: Path, taken_for: SealedResource) ->
 
 @pytest.mark.clause("CORE-8")
 def test_another_sealing_under_the_same_key_is_not_what_was_signed(tmp_path: Path) -> None:
-    _, stored = seal("content", ResourceKind.MODULE, CONTENT[::-1], chunk_nbytes=CHUNK)
+    _, stored = seal("content", ResourceKind.WEIGHTS, CONTENT[::-1])
     with pytest.raises(CoreError, match="chunk 0 is not what was signed"):
         opened(tmp_path / "file", RESOURCE, stored)
 

@@ -85,10 +85,11 @@ def verified_chunks(file: BinaryIO, content: Committed) -> Iterator[bytes]:
     """The chunks of a file in order, each read once and checked before it is given out. Raises
     CoreError naming the file."""
     for number in range(len(content.chunk_sha256)):
-        yield _verified_chunk(file, content, number)
+        yield verified_chunk(file, content, number)
 
 
-def _verified_chunk(file: BinaryIO, content: Committed, number: int) -> bytes:
+def verified_chunk(file: BinaryIO, content: Committed, number: int) -> bytes:
+    """One chunk of a file, checked. Raises CoreError naming the file."""
     nbytes = chunk_nbytes(content, number)
     try:
         chunk = os.pread(file.fileno(), nbytes, number * CHUNK_NBYTES)

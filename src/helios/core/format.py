@@ -35,6 +35,7 @@ WINDOW_LIMIT_NBYTES: Final = 8 << 20
 # Sealed resources: AES-256-GCM chunks. A chunk's nonce is its resource's prefix and its index.
 CORE_KEY_NBYTES: Final = 32
 TAG_NBYTES: Final = 16
+SEALED_STEP_NBYTES: Final = CHUNK_NBYTES - TAG_NBYTES  # content of a sealed chunk
 NONCE_PREFIX_NBYTES: Final = 8
 
 # Upper bounds that hold before anything is read or allocated.
@@ -58,10 +59,10 @@ def chunk_digests(content: bytes | memoryview) -> list[bytes]:
     ]
 
 
-def sealed_chunk_count(decoded_nbytes: int, chunk_nbytes: int) -> int:
-    """Number of sealed chunks, each stored in `chunk_nbytes` bytes with its tag. Nothing takes
-    one chunk too, so that a tag says that it is nothing."""
-    return max(1, -(-decoded_nbytes // (chunk_nbytes - TAG_NBYTES)))
+def sealed_chunk_count(decoded_nbytes: int) -> int:
+    """Number of sealed chunks, each stored in a chunk with its tag. Nothing takes one chunk too,
+    so that a tag says that it is nothing."""
+    return max(1, -(-decoded_nbytes // SEALED_STEP_NBYTES))
 
 
 def frame_content_name(stored_sha256: bytes) -> str:

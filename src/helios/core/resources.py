@@ -76,13 +76,12 @@ class WeightResource:
 
 @dataclass(frozen=True, slots=True)
 class SealedResource:
-    """AES-GCM chunks, each stored in `chunk_nbytes` bytes (the last one in what is left), of which
-    16 are its tag. `chunk_sha256` commits to the stored chunks."""
+    """AES-GCM chunks, each stored in 4 MiB (the last one in what is left) with its tag.
+    `chunk_sha256` commits to the stored chunks."""
 
     id: str
     kind: ResourceKind
     decoded_nbytes: int
-    chunk_nbytes: int
     nonce_prefix: bytes
     chunk_sha256: tuple[bytes, ...]
 
@@ -140,7 +139,7 @@ def decode_sealed_resource(message: core_pb2.EncryptedResource, where: str) -> S
     kind = _kind(message.kind, where)
     _check_decoded_nbytes(kind, message.decoded_nbytes, where)
     _check_chunk_nbytes(message.chunk_nbytes, where)
-    count = sealed_chunk_count(message.decoded_nbytes, message.chunk_nbytes)
+    count = sealed_chunk_count(message.decoded_nbytes)
     if message.chunk_count != count:
         raise CoreError(
             f"{message.chunk_count} chunks, where its length makes {count}", where=where
@@ -154,7 +153,6 @@ def decode_sealed_resource(message: core_pb2.EncryptedResource, where: str) -> S
         id=message.id,
         kind=kind,
         decoded_nbytes=message.decoded_nbytes,
-        chunk_nbytes=message.chunk_nbytes,
         nonce_prefix=message.nonce_prefix,
         chunk_sha256=_commitments(message.chunk_sha256, count, where),
     )

@@ -9,20 +9,19 @@ checked first: whoever holds the key can seal other content, but not sign it. Ke
 from __future__ import annotations
 
 import binascii
-import hashlib
 import hmac
-import os
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from helios.core.chunks import SignedContentError, open_content, verified_chunk, worker_count
 from helios.core.files import open_regular, read_exactly
-from helios.core.format import CORE_KEY_NBYTES, TAG_NBYTES
+from helios.core.format import CORE_KEY_NBYTES, SEALED_STEP_NBYTES
 from helios.core.resources import SealedResource
 from helios.errors import CoreError
 
@@ -77,52 +76,33 @@ def chunk_associated_data(resource: SealedResource, number: int) -> bytes:
 def open_sealed(path: Path, resource: SealedResource, key: bytes, output: memoryview) -> None:
     """Decrypts a resource into `output`, its decoded length, on all cores; each holds one chunk.
 
-    Raises CoreError naming the file and its first chunk that isn't the one that was sealed
-    there; `output` is then not to be used.
+    Raises CoreError naming the file and a chunk that isn't what was signed, SignedContentError
+    naming the first chunk that is signed but wasn't sealed there. `output` is then not to be used.
     """
-    where = str(path)
     cipher = AESGCM(key)
-    step = resource.chunk_nbytes - TAG_NBYTES
-    with open_regular(path) as file:
-        nbytes = file.seek(0, 2)
-        if nbytes != resource.stored_nbytes:
-            raise CoreError(
-                f"has {nbytes} bytes, not the signed {resource.stored_nbytes}", where=where
-            )
-        descriptor = file.fileno()
 
-        def open_chunk(number: int) -> None:
-            start = number * resource.chunk_nbytes
-            stored = _read_at(descriptor, min(resource.chunk_nbytes, nbytes - start), start, where)
-            if hashlib.sha256(stored).digest() != resource.chunk_sha256[number]:
-                raise CoreError(f"chunk {number} is not what was signed", where=where)
-            try:
-                content = cipher.decrypt(
-                    chunk_nonce(resource, number), stored, chunk_associated_data(resource, number)
-                )
-            except InvalidTag:
-                raise CoreError(
-                    f"chunk {number} doesn't authenticate: it isn't chunk {number} of this"
-                    " resource, sealed with this key",
-                    where=where,
-                ) from None
-            output[number * step : number * step + len(content)] = content
-
-        pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    def open_chunk(file: BinaryIO, number: int) -> None:
+        stored = verified_chunk(file, resource, number)
         try:
-            for _ in pool.map(open_chunk, range(len(resource.chunk_sha256))):
-                pass
+            content = cipher.decrypt(
+                chunk_nonce(resource, number), stored, chunk_associated_data(resource, number)
+            )
+        except InvalidTag:
+            raise SignedContentError(
+                f"chunk {number} doesn't authenticate: it isn't chunk {number} of this resource,"
+                " sealed with this key",
+                where=f"resource {resource.id!r}",
+                remedy="The publisher has to make the core again",
+            ) from None
+        start = number * SEALED_STEP_NBYTES
+        output[start : start + len(content)] = content
+
+    with open_content(path, resource) as file, ThreadPoolExecutor(worker_count()) as pool:
+        opened = [
+            pool.submit(open_chunk, file, number) for number in range(len(resource.chunk_sha256))
+        ]
+        try:
+            for chunk in opened:
+                chunk.result()
         finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _read_at(descriptor: int, nbytes: int, start: int, where: str) -> bytes:
-    parts = []
-    while nbytes:
-        part = os.pread(descriptor, nbytes, start)
-        if not part:
-            raise CoreError(f"is truncated: ends at {start}", where=where)
-        parts.append(part)
-        nbytes -= len(part)
-        start += len(part)
-    return b"".join(parts)
+            pool.shutdown(wait=False, cancel_futures=True)
