@@ -33,7 +33,8 @@ def from_json(text: str) -> contract_pb2.ServingContract:
         refuse("", f"the JSON has {len(text)} characters, over the limit of {TEXT_LIMIT}")
     try:
         content = json.loads(text, object_pairs_hook=_object)
-        _check_object(content, contract_pb2.ServingContract.DESCRIPTOR, "")
+        root: Any = contract_pb2.ServingContract.DESCRIPTOR
+        _check_object(content, root, "")
         return json_format.ParseDict(content, contract_pb2.ServingContract())
     except RecursionError:
         refuse("", "the JSON is nested too deeply")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from helios.contract.fields import join, refuse
@@ -91,9 +90,9 @@ def _refuse_later(message: Message, version: int, where: str) -> None:
         values: Any = value if field.is_repeated else (value,)
         for index, item in enumerate(values):
             at = f"{path}[{index}]" if field.is_repeated else path
-            if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if field.message_type is not None:
                 _refuse_later(item, version, at)
-            elif field.type == FieldDescriptor.TYPE_ENUM:
+            elif field.enum_type is not None:
                 _refuse_later_value(field.enum_type.name, item, version, at)
 
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from helios.contract.fields import INT32_MAX, refuse
 from helios.contract.model import PreparedContract
+from helios.runtime.checks.storage import pages_for
 from helios.runtime.device import MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
-from helios.runtime.manifest_checks import pages_for
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
 DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory

@@ -10,10 +10,10 @@ from typing import Final
 from helios.contract.enums import Operation
 from helios.contract.fields import refuse
 from helios.contract.model import PreparedContract
+from helios.runtime.checks.storage import page_table_width
 from helios.runtime.device import FRAMES
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.manifest import Manifest, Program
-from helios.runtime.manifest_checks import page_table_width
 
 _REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
 _SUPPORTED: Final = frozenset(_REQUIRED)
