@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= auto
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test clauses parity lint types layers schema wheel asan smoke dev check clean
+.PHONY: help demo test clauses mutate parity lint types layers schema wheel asan smoke dev check clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test: $(VENV)/.installed-test $(VENV)/.installed-weights
 ## clauses   run the tests and print which clauses of docs/clauses.md they prove
 clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity' --clauses
+
+## mutate    break each clause's enforcement in turn: a test marked for it must fail (CLAUSES="CORE-4")
+mutate: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutations $(CLAUSES)
 
 ## parity    install PyTorch and transformers and compare live
 parity: $(VENV)/.installed-parity $(VENV)/.installed-weights
