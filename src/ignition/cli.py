@@ -20,6 +20,7 @@ from rich.table import Table
 from helios.errors import HeliosError
 from ignition import recipes
 from ignition.preparation import signing
+from ignition.preparation.export import Carrier
 from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.prepare import Options
 from ignition.preparation.prepare import prepare as prepare_core
@@ -61,6 +62,9 @@ def prepare(
         int | None, typer.Option(help="Tokens of the longest request; default: the model's.")
     ] = None,
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    carrier: Annotated[
+        Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
+    ] = Carrier.PAYLOAD,
     licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing core.")] = False,
 ) -> None:
@@ -73,6 +77,7 @@ def prepare(
         recipe=recipe,
         storage=storage,
         target=target,
+        carrier=carrier,
         max_active=max_active,
         prefill=_capacities("--prefill", prefill),
         decode=None if decode is None else _capacities("--decode", decode),

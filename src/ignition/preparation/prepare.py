@@ -13,17 +13,23 @@ from typing import Final, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from helios.runtime.model_runtime import ModelRuntime
 
 from helios import contract as serving_schema
 from helios.errors import ContractError
+from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
 from ignition.preparation import oracle, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
-from ignition.preparation.export import CoreWriter, check_destination, new_folder, serialized
+from ignition.preparation.export import (
+    Carrier,
+    CoreWriter,
+    check_destination,
+    new_folder,
+    serialized,
+)
 from ignition.preparation.paged_text import (
     DEFAULT_DECODE_BATCHES,
     DEFAULT_MAX_ACTIVE,
@@ -51,6 +57,7 @@ class Options:
     recipe: str = "auto"
     storage: WeightStorage = WeightStorage.AS_STORED
     target: str = "cpu"
+    carrier: Carrier = Carrier.PAYLOAD
     max_active: int = DEFAULT_MAX_ACTIVE
     prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
     decode: tuple[int, ...] | None = None
@@ -133,7 +140,7 @@ def prepare(
         publisher = core_pb2.Publisher(
             namespace=options.namespace, licence_terms=options.licence_terms
         )
-        writer.finish(publisher, deployment, key)
+        writer.finish(publisher, deployment, key, options.carrier)
 
 
 def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
