@@ -3,6 +3,6 @@ that doesn't look for the smallest counterexample, for runs that only ask whethe
 
 from hypothesis import Phase, settings
 
-pytest_plugins = ["tests.clauses.plugin"]
+pytest_plugins = ["tests.clauses.plugin", "tests.own_folders"]
 
 settings.register_profile("first-failure", phases=(Phase.explicit, Phase.reuse, Phase.generate))

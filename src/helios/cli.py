@@ -10,10 +10,28 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from helios.cli_options import (
+    Accept,
+    AllowUnknownPublisher,
+    CacheMemory,
+    Core,
+    CoreKey,
+    InstructionSet,
+    MaxActive,
+    MaxTokens,
+    NoOracle,
+    PublisherKey,
+    Seed,
+    Temperature,
+    Threads,
+    opening_options,
+    running_options,
+)
+from helios.cli_trust import trust
 from helios.errors import HeliosError
 
 app = typer.Typer(
@@ -24,42 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
-Accept = Annotated[
-    str,
-    typer.Option(
-        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
-        show_default=False,
-    ),
-]
-PublisherKey = Annotated[
-    Path | None,
-    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
-]
-CoreKey = Annotated[
-    Path | None,
-    typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
-]
-InstructionSet = Annotated[
-    str | None,
-    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
-]
-MaxActive = Annotated[
-    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
-]
-CacheMemory = Annotated[
-    str | None,
-    typer.Option(help="Attention cache, like 2GiB; default: by context and free memory."),
-]
-NoOracle = Annotated[
-    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
-]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
-Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+app.add_typer(trust, name="trust")
 
 
 @app.command()
@@ -73,17 +56,19 @@ def serve(
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    options = _model_options(
-        threads, isa, max_active, cache_memory, publisher_key, core_key, no_oracle
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    running = running_options(threads, isa, max_active, cache_memory)
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
 
-    worker = WorkerOptions(core=str(core), accept=accept, **options)
+    worker = WorkerOptions(
+        core=str(core), accept=accept, oracle=not no_oracle, **opening, **running
+    )
     Server(ServerOptions(host, port, worker), report=_report).start()
 
 
@@ -99,14 +84,17 @@ def generate(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
 ) -> None:
     """Continue a text and print it as it grows."""
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, core_key, no_oracle=True)
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    running = running_options(threads, isa, cache_memory=cache_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
 
     wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    options = {**opening, **running, "oracle": False}
     generate_text(core, accept, prompt, wanted, options)
 
 
@@ -132,6 +120,7 @@ def chat(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
@@ -153,7 +142,9 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, core_key, no_oracle=True)
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    running = running_options(threads, isa, cache_memory=cache_memory)
+    options = {**opening, **running, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
         converse(speaker, message, system)
 
@@ -171,19 +162,14 @@ def inspect(
     core_key: CoreKey = None,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
+    # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
+    opening = opening_options(publisher_key, True, core_key)
+    running = running_options(None, None, max_active, cache_memory)
     from helios.cli_inspect import inspect_core
-    from helios.cli_values import parse_size, read_public_key
-    from helios.core.sealed import read_core_key
+    from helios.worker.options import WorkerOptions
 
-    inspect_core(
-        core,
-        target=target,
-        request_slots=max_active,
-        cache_nbytes=None if cache_memory is None else parse_size(cache_memory),
-        program=program,
-        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
-        core_key=None if core_key is None else read_core_key(core_key),
-    )
+    options = WorkerOptions(core=str(core), accept="", **opening, **running)
+    inspect_core(options, target, program)
 
 
 @app.command()
@@ -196,49 +182,16 @@ def verify(
     threads: Threads = None,
     isa: InstructionSet = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    from helios.cli_values import read_public_key
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     from helios.cli_verify import verify_core
-    from helios.core.sealed import read_core_key
+    from helios.worker.options import WorkerOptions
 
-    verify_core(
-        core,
-        accept,
-        target=target,
-        threads=threads,
-        instruction_set=isa,
-        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
-        core_key=None if core_key is None else read_core_key(core_key),
-    )
-
-
-def _model_options(
-    threads: int | None,
-    isa: str | None,
-    max_active: int | None,
-    cache_memory: str | None,
-    publisher_key: Path | None,
-    core_key: Path | None,
-    no_oracle: bool,
-) -> dict[str, Any]:
-    """Fields of `WorkerOptions`."""
-    options: dict[str, Any] = {
-        "threads": threads,
-        "instruction_set": isa,
-        "request_slots": max_active,
-        "core_key": None if core_key is None else str(core_key),
-        "oracle": not no_oracle,
-    }
-    if cache_memory is not None or publisher_key is not None:
-        from helios.cli_values import parse_size, read_public_key
-
-        if cache_memory is not None:
-            options["cache_nbytes"] = parse_size(cache_memory)
-        if publisher_key is not None:
-            options["publisher_key"] = read_public_key(publisher_key)
-    return options
+    running = running_options(threads, isa)
+    verify_core(WorkerOptions(core=str(core), accept=accept, **opening, **running), target)
 
 
 def _report(line: str) -> None:

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from helios.cli_values import show_size
 from helios.contract import PreparedContract
-from helios.core import OpenedCore, open_core
+from helios.core import OpenedCore
 from helios.core.envelope import read_envelope
 from helios.core.format import ENVELOPE_FILE
 from helios.core.resources import SealedResource
@@ -29,36 +30,24 @@ from helios.runtime.inspection import (
     program_rows,
 )
 from helios.runtime.targets import deployed_rank, read_manifest
+from helios.worker.options import WorkerOptions
+from helios.worker.served_core import open_served_core
 
 _PIPE_WIDTH: Final = 200
 
 
-def inspect_core(
-    path: Path,
-    *,
-    target: str,
-    request_slots: int | None,
-    cache_nbytes: int | None,
-    program: str | None,
-    publisher_key: bytes | None,
-    core_key: bytes | None,
-) -> None:
-    """Prints the core at `path`; with `program` only that program's launches. Raises CoreError
-    or ContractError as loading would."""
+def inspect_core(options: WorkerOptions, target: str, program: str | None) -> None:
+    """Prints the core; with `program` only that program's launches. Raises CoreError or
+    ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    body = read_envelope(path / ENVELOPE_FILE, publisher_key).body
-    core = open_core(
-        path,
-        accept=body.publisher.namespace,
-        publisher_key=publisher_key,
-        core_key=core_key,
-    )
+    body = read_envelope(Path(options.core) / ENVELOPE_FILE, options.publisher_key).body
+    core = open_served_core(msgspec.structs.replace(options, accept=body.publisher.namespace))
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
         console.print(_launch_table(program, launch_rows(manifest, program)))
         return
-    capacities = Capacities(request_slots, cache_nbytes)
+    capacities = Capacities(options.request_slots, options.cache_nbytes)
     report = memory_report(manifest, core.contract, capacities, available_nbytes())
     for table in (
         _core_table(core),
@@ -87,7 +76,7 @@ def _core_table(core: OpenedCore) -> Table:
             ("digest", core.digest),
             ("publisher", acceptance.namespace),
             ("licence", acceptance.licence_terms or "none stated"),
-            ("signed by", acceptance.public_key.hex()),
+            ("signed by", f"{acceptance.public_key.hex()} ({acceptance.trust})"),
             ("targets", ", ".join(core.targets)),
         ],
     )

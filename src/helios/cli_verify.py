@@ -6,33 +6,25 @@ What the server checks at start-up in part, done in full and with figures.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from helios.cli_values import show_size
-from helios.core import OpenedCore, ResourceKind, open_core
+from helios.core import OpenedCore, ResourceKind
 from helios.errors import CoreError, HeliosError
 from helios.runtime.device import DeviceOptions
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.oracle import check_oracle
 from helios.schema import core_pb2
+from helios.worker.options import WorkerOptions
+from helios.worker.served_core import open_served_core
 
 TARGETS = ("cpu", "reference")
 
 
-def verify_core(
-    path: Path,
-    accept: str,
-    *,
-    target: str,
-    threads: int | None,
-    instruction_set: str | None,
-    publisher_key: bytes | None,
-    core_key: bytes | None,
-) -> None:
+def verify_core(options: WorkerOptions, target: str) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
     if target not in TARGETS:
         raise HeliosError(
@@ -41,8 +33,12 @@ def verify_core(
             remedy=f"Use {' or '.join(TARGETS)}",
         )
     console = Console(highlight=False, soft_wrap=True)
-    core = open_core(path, accept=accept, publisher_key=publisher_key, core_key=core_key)
-    console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
+    core = open_served_core(options)
+    acceptance = core.acceptance
+    console.print(
+        f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
+        f" {acceptance.namespace}"
+    )
     began = time.monotonic()
     nbytes = _verify_bytes(core, console)
     seconds = time.monotonic() - began
@@ -52,8 +48,8 @@ def verify_core(
     runtime = ModelRuntime.load(
         core,
         target=target,
-        options=DeviceOptions(threads, instruction_set),
-        capacities=Capacities(request_slots=1),
+        options=DeviceOptions(options.threads, options.instruction_set),
+        capacities=Capacities(options.request_slots),
         verify_weights=False,
     )
     try:

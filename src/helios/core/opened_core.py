@@ -19,6 +19,7 @@ from helios.core.envelope import VerifiedEnvelope, read_envelope
 from helios.core.format import ENVELOPE_FILE
 from helios.core.locations import Locations
 from helios.core.resources import FrameResource, ResourceKind, SealedResource, WeightResource
+from helios.core.trust import TrustStore
 from helios.core.weights import WeightMap, map_file, map_memory
 from helios.errors import CoreError
 
@@ -138,11 +139,15 @@ def open_core(
     *,
     accept: str,
     publisher_key: bytes | None = None,
+    allow_unknown_publisher: bool = False,
+    trust_store: TrustStore | None = None,
     core_key: bytes | None = None,
 ) -> OpenedCore:
-    """Opens a core's folder. `accept` must be the signed namespace; `publisher_key` (32 bytes)
-    pins the signer; `core_key` (32 bytes) opens a sealed core, others don't use it. Raises
-    CoreError naming the file or field, ContractError for the contract."""
+    """Opens a core's folder. `accept` must be the signed namespace. The signer must be in the
+    trust store (the user's own by default), or be the one whose key `publisher_key` (32 bytes)
+    is, or `allow_unknown_publisher` says that it may be anybody. `core_key` (32 bytes) opens a
+    sealed core, others don't use it. Raises CoreError naming the file or field, ContractError for
+    the contract."""
     folder = Path(path)
     if not folder.is_dir():
         raise CoreError("is no folder", where=str(folder), remedy="Give the core's folder")
@@ -153,6 +158,9 @@ def open_core(
         namespace=decoded.namespace,
         licence_terms=decoded.licence_terms,
         public_key=envelope.public_key,
+        pinned=publisher_key is not None,
+        allow_unknown_publisher=allow_unknown_publisher,
+        store=trust_store or TrustStore(),
         where=str(folder),
     )
     contract = decode(decoded.deployment.contract)

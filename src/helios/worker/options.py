@@ -12,7 +12,8 @@ from helios.scheduler.options import SchedulerOptions
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the core is and how to serve it; None leaves a choice to the core and the machine.
 
-    `publisher_key` is the publisher's raw Ed25519 key. `core_key` is the path of a sealed core's
+    `publisher_key` is the publisher's raw Ed25519 key; without it the trust store decides, unless
+    `allow_unknown_publisher` is set. `core_key` is the path of a sealed core's
     key file, never the key: these options can be seen in a list of processes. `oracle` says
     whether to replay a case of the core's oracle before serving, `verify_weights` whether to check
     the weights' digests.
@@ -21,6 +22,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     core: str
     accept: str
     publisher_key: bytes | None = None
+    allow_unknown_publisher: bool = False
     core_key: str | None = None
     target: Literal["cpu", "reference"] = "cpu"
     threads: int | None = None

@@ -20,5 +20,6 @@ def open_served_core(options: WorkerOptions) -> OpenedCore:
         options.core,
         accept=options.accept,
         publisher_key=options.publisher_key,
+        allow_unknown_publisher=options.allow_unknown_publisher,
         core_key=core_key,
     )

@@ -1,0 +1,90 @@
+"""The options that several `helios` commands share, as Typer reads them, and what they amount to.
+
+The commands themselves are in `cli`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
+Accept = Annotated[
+    str,
+    typer.Option(
+        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
+        show_default=False,
+    ),
+]
+PublisherKey = Annotated[
+    Path | None,
+    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
+]
+AllowUnknownPublisher = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-publisher", help="Take a core whose key `helios trust` doesn't know."
+    ),
+]
+CoreKey = Annotated[
+    Path | None,
+    typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
+]
+InstructionSet = Annotated[
+    str | None,
+    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
+]
+MaxActive = Annotated[
+    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
+]
+CacheMemory = Annotated[
+    str | None,
+    typer.Option(help="Attention cache, like 2GiB; default: by context and free memory."),
+]
+NoOracle = Annotated[
+    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
+]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
+Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+
+
+def opening_options(
+    publisher_key: Path | None, allow_unknown_publisher: bool, core_key: Path | None
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how a core is opened. Raises CoreError for a key
+    file that is none."""
+    options: dict[str, Any] = {
+        "allow_unknown_publisher": allow_unknown_publisher,
+        "core_key": None if core_key is None else str(core_key),
+    }
+    if publisher_key is not None:
+        from helios.cli_values import read_public_key
+
+        options["publisher_key"] = read_public_key(publisher_key)
+    return options
+
+
+def running_options(
+    threads: int | None,
+    isa: str | None,
+    max_active: int | None = 1,
+    cache_memory: str | None = None,
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how a core runs. Raises HeliosError for a size that
+    is none."""
+    options: dict[str, Any] = {
+        "threads": threads,
+        "instruction_set": isa,
+        "request_slots": max_active,
+    }
+    if cache_memory is not None:
+        from helios.cli_values import parse_size
+
+        options["cache_nbytes"] = parse_size(cache_memory)
+    return options
