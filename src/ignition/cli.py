@@ -1,30 +1,30 @@
-"""The `ignition` command: prepare a checkpoint, list recipes, make keys.
+"""The `ignition` command: prepare a checkpoint, prepare a core again, list recipes, make keys.
 
-Reads options and shows progress; the work is `preparation.prepare`'s. What is wrong is said in
-one line, with exit status 2.
+Reads options; the work is `preparation.prepare`'s, and `rebuild` has a module of its own. What is
+wrong is said in one line, with exit status 2.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from helios.errors import HeliosError
 from ignition import recipes
+from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
 from ignition.preparation.export import Carrier
 from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.prepare import Options
 from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
+from ignition.terminal import Terminal
 
 app = typer.Typer(
     help="Prepares language models into cores, which Helios serves.",
@@ -85,8 +85,11 @@ def prepare(
     )
     private_key = signing.read_private_key(key)
     console = Console(stderr=True)
-    prepare_core(checkpoint, out, options, private_key, _Terminal(console), replace=force)
+    prepare_core(checkpoint, out, options, private_key, Terminal(console), replace=force)
     console.print(f"wrote {out}", highlight=False)
+
+
+app.command("rebuild")(rebuild_command)
 
 
 @app.command("recipes")
@@ -105,29 +108,6 @@ def keygen(
     """Make a key that signs cores."""
     public = signing.generate(out)
     Console(stderr=True).print(f"wrote {out} (keep it private) and {public}", highlight=False)
-
-
-class _Terminal:
-    """Shows stages as bars and notes as lines, on standard error."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-        )
-        with bar:
-            task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=done)
-            bar.update(task, total=total or 1, completed=total or 1)
-
-    def note(self, text: str) -> None:
-        self._console.print(f"note: {text}", highlight=False)
 
 
 def _default_name(checkpoint: Path) -> str:
