@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +37,17 @@ OPTIONS = Options(
 PROMPT = list(range(20, 45))
 
 
+Cores = Callable[[], dict[str, OpenedCore]]
+
+
 @pytest.fixture(scope="module")
-def cores(
-    checkpoint_folder: Folder, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, OpenedCore]:
+def cores(checkpoint_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Cores:
+    """Makes the cores when they are first asked for."""
+    return cache(lambda: make_cores(checkpoint_folder, tmp_path_factory.mktemp("carriers")))
+
+
+def make_cores(checkpoint_folder: Folder, folder: Path) -> dict[str, OpenedCore]:
     """The payload core, its content in index 6 by Ignition, and in index 4 by the tests' writer."""
-    folder = tmp_path_factory.mktemp("carriers")
     for carrier in Carrier:
         options = replace(OPTIONS, carrier=carrier)
         prepare(checkpoint_folder("qwen3"), folder / carrier, options, KEY, Silent())
@@ -91,9 +97,9 @@ def answers(core: OpenedCore, target: str) -> tuple[list[int], bytes]:
 
 
 @pytest.mark.clause("CORE-1", "CORE-2")
-def test_the_carriers_hold_the_contract_where_they_should(cores: dict[str, OpenedCore]) -> None:
-    payload = envelope_of(cores["payload"].folder)
-    logical = envelope_of(cores["index 6"].folder)
+def test_the_carriers_hold_the_contract_where_they_should(cores: Cores) -> None:
+    payload = envelope_of(cores()["payload"].folder)
+    logical = envelope_of(cores()["index 6"].folder)
     assert payload.index == logical.body == b""
     body = core_pb2.CoreBody.FromString(payload.body)
     index = core_pb2.ProtectedIndex.FromString(logical.index)
@@ -103,8 +109,8 @@ def test_the_carriers_hold_the_contract_where_they_should(cores: dict[str, Opene
 
 
 @pytest.mark.clause("CORE-7")
-def test_index_6_has_the_payload_cores_files(cores: dict[str, OpenedCore]) -> None:
-    payload, logical = cores["payload"].folder, cores["index 6"].folder
+def test_index_6_has_the_payload_cores_files(cores: Cores) -> None:
+    payload, logical = cores()["payload"].folder, cores()["index 6"].folder
 
     def files(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (folder / "resources").iterdir()}
@@ -115,10 +121,8 @@ def test_index_6_has_the_payload_cores_files(cores: dict[str, OpenedCore]) -> No
 
 @pytest.mark.clause("CORE-1", "CORE-2", "CORE-7")
 @pytest.mark.parametrize("carrier", ["index 6", "index 4"])
-def test_every_carrier_gives_the_same_contract_and_content(
-    cores: dict[str, OpenedCore], carrier: str
-) -> None:
-    payload, core = cores["payload"], cores[carrier]
+def test_every_carrier_gives_the_same_contract_and_content(cores: Cores, carrier: str) -> None:
+    payload, core = cores()["payload"], cores()[carrier]
     assert core.contract == payload.contract
     assert core.targets == payload.targets
     assert core.deployment.rebuild == payload.deployment.rebuild
@@ -128,10 +132,10 @@ def test_every_carrier_gives_the_same_contract_and_content(
 
 @pytest.mark.clause("CORE-2")
 @pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_every_carrier_gives_the_same_answers(cores: dict[str, OpenedCore], target: str) -> None:
-    expected = answers(cores["payload"], target)
+def test_every_carrier_gives_the_same_answers(cores: Cores, target: str) -> None:
+    expected = answers(cores()["payload"], target)
     for carrier in ("index 6", "index 4"):
-        assert answers(cores[carrier], target) == expected
+        assert answers(cores()[carrier], target) == expected
 
 
 def test_the_carrier_is_an_option(checkpoint_folder: Folder, tmp_path: Path) -> None:
