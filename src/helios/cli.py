@@ -20,12 +20,16 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
+    FrontendWorkers,
+    HistoryDrafting,
     InstructionSet,
     MaxActive,
     MaxTokens,
     NoOracle,
     PublisherKey,
+    QueueCapacity,
     Seed,
+    SpeculativeWidth,
     Temperature,
     Threads,
     opening_options,
@@ -55,6 +59,10 @@ def serve(
     isa: InstructionSet = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
+    speculative_width: SpeculativeWidth = None,
+    history_drafting: HistoryDrafting = False,
+    queue_capacity: QueueCapacity = None,
+    frontend_workers: FrontendWorkers = None,
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
@@ -63,13 +71,21 @@ def serve(
     """Serve a core over HTTP, with the OpenAI API."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     running = running_options(threads, isa, max_active, cache_memory)
+    from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
 
     worker = WorkerOptions(
-        core=str(core), accept=accept, oracle=not no_oracle, **opening, **running
+        core=str(core),
+        accept=accept,
+        oracle=not no_oracle,
+        speculative_width=speculative_width,
+        history_drafting=history_drafting,
+        scheduler=SchedulerOptions(queue_capacity=queue_capacity),
+        **opening,
+        **running,
     )
-    Server(ServerOptions(host, port, worker), report=_report).start()
+    Server(ServerOptions(host, port, worker, frontend_workers), report=_report).start()
 
 
 @app.command()
@@ -158,6 +174,9 @@ def inspect(
     program: Annotated[
         str | None, typer.Option(help="Show this program's launches.", show_default=False)
     ] = None,
+    contract: Annotated[
+        bool, typer.Option("--contract", help="Print the serving contract as JSON.")
+    ] = False,
     publisher_key: PublisherKey = None,
     core_key: CoreKey = None,
 ) -> None:
@@ -165,11 +184,14 @@ def inspect(
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
     opening = opening_options(publisher_key, True, core_key)
     running = running_options(None, None, max_active, cache_memory)
-    from helios.cli_inspect import inspect_core
+    from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
 
     options = WorkerOptions(core=str(core), accept="", **opening, **running)
-    inspect_core(options, target, program)
+    if contract:
+        print_contract(options)
+    else:
+        inspect_core(options, target, program)
 
 
 @app.command()

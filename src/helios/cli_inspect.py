@@ -14,13 +14,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from helios.cli_values import show_size
 from helios.contract import PreparedContract
+from helios.contract.json_form import to_json
 from helios.core import OpenedCore
 from helios.core.envelope import read_envelope
 from helios.core.format import ENVELOPE_FILE
 from helios.core.resources import SealedResource
-from helios.runtime.capacities import Capacities, available_nbytes
+from helios.runtime.capacities import available_nbytes
 from helios.runtime.inspection import (
     LaunchRow,
     MemoryReport,
@@ -30,10 +30,23 @@ from helios.runtime.inspection import (
     program_rows,
 )
 from helios.runtime.targets import deployed_rank, read_manifest
+from helios.sizes import show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
+from helios.worker.startup import asked_capacities
 
 _PIPE_WIDTH: Final = 200
+
+
+def print_contract(options: WorkerOptions) -> None:
+    """Prints the core's serving contract as JSON, exactly as signed."""
+    print(to_json(_open(options).deployment.contract))
+
+
+def _open(options: WorkerOptions) -> OpenedCore:
+    """The core, its own namespace accepted."""
+    body = read_envelope(Path(options.core) / ENVELOPE_FILE, options.publisher_key).body
+    return open_served_core(msgspec.structs.replace(options, accept=body.publisher.namespace))
 
 
 def inspect_core(options: WorkerOptions, target: str, program: str | None) -> None:
@@ -41,20 +54,18 @@ def inspect_core(options: WorkerOptions, target: str, program: str | None) -> No
     ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    body = read_envelope(Path(options.core) / ENVELOPE_FILE, options.publisher_key).body
-    core = open_served_core(msgspec.structs.replace(options, accept=body.publisher.namespace))
+    core = _open(options)
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
         console.print(_launch_table(program, launch_rows(manifest, program)))
         return
-    capacities = Capacities(options.request_slots, options.cache_nbytes)
-    report = memory_report(manifest, core.contract, capacities, available_nbytes())
+    report = memory_report(manifest, core.contract, asked_capacities(options), available_nbytes())
     for table in (
         _core_table(core),
         _contract_table(core.contract),
         _resource_table(core),
         _memory_table(target, report),
-        _program_table(program_rows(manifest, report.request_slots)),
+        _program_table(program_rows(manifest, report.request_slots, report.speculative_width)),
     ):
         console.print(table)
 

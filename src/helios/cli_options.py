@@ -44,7 +44,31 @@ MaxActive = Annotated[
 ]
 CacheMemory = Annotated[
     str | None,
-    typer.Option(help="Attention cache, like 2GiB; default: by context and free memory."),
+    typer.Option(
+        help="Attention cache, like 2GiB, or a share of what is free beside the model, like 25%;"
+        " default: by context and free memory."
+    ),
+]
+SpeculativeWidth = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Most tokens a request verifies at once; 0 without speculation; default: all."
+    ),
+]
+HistoryDrafting = Annotated[
+    bool,
+    typer.Option(
+        "--history-drafting",
+        help="Draft from a request's own text too, where the core"
+        " speculates and takes copied tokens.",
+    ),
+]
+QueueCapacity = Annotated[
+    int | None, typer.Option(min=1, help="Requests that may wait; default: the core's, or 256.")
+]
+FrontendWorkers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Requests prepared at once; default: the core's, or 2."),
 ]
 NoOracle = Annotated[
     bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
@@ -84,7 +108,8 @@ def running_options(
         "request_slots": max_active,
     }
     if cache_memory is not None:
-        from helios.cli_values import parse_size
+        from helios.sizes import parse_size_or_share
 
-        options["cache_nbytes"] = parse_size(cache_memory)
+        size = parse_size_or_share(cache_memory)
+        options["cache_share" if isinstance(size, float) else "cache_nbytes"] = size
     return options

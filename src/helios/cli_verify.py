@@ -11,13 +11,14 @@ from google.protobuf.message import DecodeError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from helios.cli_values import show_size
 from helios.core import OpenedCore, ResourceKind
 from helios.errors import CoreError, HeliosError
 from helios.runtime.device import DeviceOptions
 from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
 from helios.schema import core_pb2
+from helios.sizes import show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
 
@@ -45,17 +46,14 @@ def verify_core(options: WorkerOptions, target: str) -> None:
     console.print(
         f"content: {show_size(nbytes)} in {seconds:.2f} s ({show_size(int(nbytes / seconds))}/s)"
     )
-    runtime = ModelRuntime.load(
+    with NativeModel.load(
         core,
         target=target,
         options=DeviceOptions(options.threads, options.instruction_set),
         capacities=Capacities(options.request_slots),
         verify_weights=False,
-    )
-    try:
-        _replay(core, runtime, console)
-    finally:
-        runtime.close()
+    ) as model:
+        _replay(core, model.runtime, console)
 
 
 def _verify_bytes(core: OpenedCore, console: Console) -> int:

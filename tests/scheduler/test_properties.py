@@ -76,7 +76,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             len(prompt) + limit <= shape.max_context_tokens
             and -(-one.stored_tokens // shape.page_tokens) <= shape.cache_pages
         )
-        room = self.driver.scheduler.waiting < self.driver.scheduler.options.queue_capacity
+        room = self.driver.scheduler.waiting < self.driver.scheduler.options.queue_limit
         try:
             self.driver.submit(one)
         except AdmissionError:

@@ -93,9 +93,9 @@ class Scheduler:
             raise AdmissionError(
                 "a live request has this id", where=where, remedy="Count the ids upwards"
             )
-        if len(self._residency.waiting) >= self.options.queue_capacity:
+        if len(self._residency.waiting) >= self.options.queue_limit:
             raise AdmissionError(
-                f"{self.options.queue_capacity} requests are waiting already",
+                f"{self.options.queue_limit} requests are waiting already",
                 where=where,
                 remedy="Try again later",
             )

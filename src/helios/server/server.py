@@ -18,11 +18,13 @@ from helios.worker.options import WorkerOptions
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where to listen and what the worker is told. Port 0 takes any free one."""
+    """Where to listen and what the worker is told. Port 0 takes any free one; `frontend_workers`
+    None takes the core's number of preparation slots."""
 
     host: str
     port: int
     worker: WorkerOptions
+    frontend_workers: int | None = None
 
 
 class Server:
@@ -47,7 +49,13 @@ class Server:
             # Only now, since importing it takes a while that the worker can use.
             from helios.server.serving import serve_http
 
-            await serve_http(client, listener, self._options.worker, self._report)
+            await serve_http(
+                client,
+                listener,
+                self._options.worker,
+                self._report,
+                self._options.frontend_workers,
+            )
         finally:
             await client.close()
 

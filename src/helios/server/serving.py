@@ -24,6 +24,7 @@ from helios.frontend.prepare import unapplied_recommendations
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
+from helios.sizes import show_size
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
@@ -38,10 +39,12 @@ async def serve_http(
     listener: socket.socket,
     worker: WorkerOptions,
     report: Callable[[str], None],
+    frontend_workers: int | None = None,
 ) -> None:
-    """Serves on `listener` until a signal. Raises HeliosError if core or model can't be loaded."""
+    """Serves on `listener` until a signal; `frontend_workers` None takes the core's. Raises
+    HeliosError if core or model can't be loaded."""
     lifecycle = Lifecycle()
-    loading = asyncio.create_task(_load(lifecycle, client, worker, report))
+    loading = asyncio.create_task(_load(lifecycle, client, worker, report, frontend_workers))
     config = uvicorn.Config(
         build_app(lifecycle),
         http="h11",
@@ -64,6 +67,7 @@ async def _load(
     client: WorkerClient,
     worker: WorkerOptions,
     report: Callable[[str], None],
+    frontend_workers: int | None,
 ) -> None:
     """Waits until core and worker are there, then serves. A failure stays in the lifecycle and
     is raised."""
@@ -78,15 +82,29 @@ async def _load(
         {f"worker_{phase}": round(ms, 1) for phase, ms in ready.startup_ms.items()}
     )
     lifecycle.mark("ready")
-    model = _served_model(core, frontend, client, ready, worker)
+    model = _served_model(core, frontend, client, ready, frontend_workers)
     lifecycle.serve(model)
     for recommended in unapplied_recommendations(frontend.contract.defaults.sampling):
         report(f"note: the core recommends {recommended}, which isn't applied yet")
     phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
     report(
-        f"ready: {', '.join(model.names)} on {ready.kernel_path}, {ready.request_slots} slots,"
-        f" {ready.cache_pages * ready.page_tokens} tokens of cache (ms: {phases})"
+        f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"
+        f" (ms: {phases})"
     )
+
+
+def _capacities(ready: WorkerReady) -> str:
+    """The capacities that resulted, for the operator."""
+    parts = [
+        f"{ready.request_slots} slots",
+        f"queue of {ready.queue_capacity}",
+        f"{ready.cache_pages * ready.page_tokens} tokens of cache"
+        f" ({show_size(ready.cache_nbytes)})",
+        f"context of {ready.max_context_tokens}",
+    ]
+    if ready.speculative_width:
+        parts.append(f"speculative width {ready.speculative_width}")
+    return ", ".join(parts)
 
 
 def _open(lifecycle: Lifecycle, worker: WorkerOptions) -> tuple[OpenedCore, Frontend]:
@@ -102,22 +120,18 @@ def _served_model(
     frontend: Frontend,
     client: WorkerClient,
     ready: WorkerReady,
-    options: WorkerOptions,
+    frontend_workers: int | None,
 ) -> ServedModel:
-    defaults = frontend.contract.defaults
-    # The worker's own queue is the bound; a core may ask for a shorter one.
-    queue = options.scheduler.queue_capacity
-    if defaults.queue_capacity is not None:
-        queue = min(queue, defaults.queue_capacity)
-    workers = defaults.frontend_workers or _DEFAULT_FRONTEND_WORKERS
+    recommended = frontend.contract.defaults.frontend_workers
+    workers = frontend_workers or recommended or _DEFAULT_FRONTEND_WORKERS
     return ServedModel(
         frontend=frontend,
         client=client,
-        admission=Admission(queue + ready.request_slots),
+        admission=Admission(ready.queue_capacity + ready.request_slots),
         preparation=ThreadPoolExecutor(workers, "helios prepare"),
         namespace=core.acceptance.namespace,
         digest=core.digest,
-        kernel_path=ready.kernel_path,
+        ready=ready,
         created=int(time.time()),
     )
 

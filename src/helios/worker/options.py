@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from helios.runtime.ranks import RankPeers
 from helios.scheduler.options import SchedulerOptions
 
 
@@ -14,9 +15,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `publisher_key` is the publisher's raw Ed25519 key; without it the trust store decides, unless
     `allow_unknown_publisher` is set. `core_key` is the path of a sealed core's
-    key file, never the key: these options can be seen in a list of processes. `oracle` says
-    whether to replay a case of the core's oracle before serving, `verify_weights` whether to check
-    the weights' digests.
+    key file, never the key: these options can be seen in a list of processes. The capacities are
+    those of `helios.runtime.Capacities`. `oracle` says whether to replay a case of the core's
+    oracle before serving, `verify_weights` whether to check the weights' digests.
     """
 
     core: str
@@ -29,6 +30,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     instruction_set: str | None = None
     request_slots: int | None = None
     cache_nbytes: int | None = None
+    cache_share: float | None = None
+    speculative_width: int | None = None
+    history_drafting: bool = False
+    peers: RankPeers = RankPeers.THREADS
     verify_weights: bool = True
     oracle: bool = True
     scheduler: SchedulerOptions = SchedulerOptions()

@@ -6,14 +6,17 @@ Called by the worker process and by the in-process engine; the phases' durations
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
+from helios.contract.model import ServingDefaults
 from helios.core import OpenedCore, ResourceKind
 from helios.errors import CoreError
 from helios.runtime.model_runtime import Capacities, DeviceOptions, ModelRuntime
+from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
+from helios.scheduler.options import SchedulerOptions
 from helios.schema import core_pb2
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
@@ -25,18 +28,27 @@ class LoadedModel:
     """A model that can serve. `startup_ms` holds each phase's duration in milliseconds."""
 
     core: OpenedCore
-    runtime: ModelRuntime
+    native: NativeModel
+    scheduler: SchedulerOptions
     startup_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def runtime(self) -> ModelRuntime:
+        """The rank that takes rounds."""
+        return self.native.runtime
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
-        geometry = self.runtime.geometry
+        (geometry,) = self.native.manifests
         return WorkerReady(
             kernel_path=geometry.kernel_path,
             request_slots=geometry.request_slots,
+            speculative_width=geometry.speculative_width,
             cache_pages=geometry.cache_pages,
+            cache_nbytes=geometry.cache_nbytes,
             page_tokens=geometry.page_tokens,
             max_context_tokens=geometry.max_context_tokens,
+            queue_capacity=self.scheduler.queue_limit,
             startup_ms=self.startup_ms,
         )
 
@@ -47,23 +59,47 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     began = clock()
     core = open_served_core(options)
     opened = clock()
-    runtime = ModelRuntime.load(
+    native = NativeModel.load(
         core,
         target=options.target,
         options=DeviceOptions(options.threads, options.instruction_set),
-        capacities=Capacities(options.request_slots, options.cache_nbytes),
+        capacities=asked_capacities(options),
+        peers=options.peers,
         verify_weights=options.verify_weights,
     )
     loaded = clock()
     try:
         if options.oracle:
-            replay_oracle(core, runtime, cases=1)
+            replay_oracle(core, native.runtime, cases=1)
     except BaseException:
-        runtime.close()
+        native.close()
         raise
     replayed = clock()
     phases = {"open": opened - began, "load": loaded - opened, "oracle": replayed - loaded}
-    return LoadedModel(core, runtime, {name: ns / 1e6 for name, ns in phases.items()})
+    return LoadedModel(
+        core,
+        native,
+        resolved_scheduler(options.scheduler, core.contract.defaults),
+        {name: ns / 1e6 for name, ns in phases.items()},
+    )
+
+
+def asked_capacities(options: WorkerOptions) -> Capacities:
+    """What the options say of capacities. Raises ContractError where they contradict."""
+    return Capacities(
+        request_slots=options.request_slots,
+        cache_nbytes=options.cache_nbytes,
+        cache_share=options.cache_share,
+        speculative_width=options.speculative_width,
+        history_drafting=options.history_drafting,
+    )
+
+
+def resolved_scheduler(explicit: SchedulerOptions, defaults: ServingDefaults) -> SchedulerOptions:
+    """The scheduler's settings: what was said explicitly, else what the core recommends."""
+    if explicit.queue_capacity is not None or defaults.queue_capacity is None:
+        return explicit
+    return replace(explicit, queue_capacity=defaults.queue_capacity)
 
 
 def replay_oracle(core: OpenedCore, runtime: ModelRuntime, cases: int | None = None) -> None:
