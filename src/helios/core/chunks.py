@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
@@ -110,49 +110,63 @@ def first_damaged(
     found: list[int] = []
 
     def check(number: int, pieces: Iterator[memoryview]) -> bool:
-        digest = hashlib.sha256()
-        for piece in pieces:
-            digest.update(piece)
-        if digest.digest() != content.chunk_sha256[number]:
+        if not _intact(content, number, pieces):
             found.append(number)
         return not found
 
     # Chunks are handed out in order, so every chunk before a damaged one is looked at too.
-    read_on_all_cores(file, content, check, advance)
+    read_on_all_cores(file, content, range(len(content.chunk_sha256)), check, advance)
     return min(found, default=None)
+
+
+def damaged_chunks(file: BinaryIO, content: Committed, numbers: Sequence[int]) -> list[int]:
+    """Those of some chunks that aren't what was signed. Raises CoreError as `first_damaged`."""
+    found: list[int] = []
+
+    def check(number: int, pieces: Iterator[memoryview]) -> bool:
+        if not _intact(content, number, pieces):
+            found.append(number)
+        return True
+
+    read_on_all_cores(file, content, numbers, check)
+    return sorted(found)
+
+
+def _intact(content: Committed, number: int, pieces: Iterator[memoryview]) -> bool:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest() == content.chunk_sha256[number]
 
 
 def read_on_all_cores(
     file: BinaryIO,
     content: Committed,
+    numbers: Sequence[int],
     take: Callable[[int, Iterator[memoryview]], bool],
     advance: Callable[[int], None] | None = None,
-    limit_nbytes: int | None = None,
 ) -> None:
-    """Reads chunks on all cores, in order of their numbers: `take` gets a chunk's number and its
-    bytes in pieces that are valid until the next one, and says whether to go on. With
-    `limit_nbytes` no more chunks are read than it covers. Raises CoreError naming the file."""
-    count = len(content.chunk_sha256)
-    if limit_nbytes is not None:
-        count = min(count, -(-limit_nbytes // CHUNK_NBYTES))
-    numbers = iter(range(count))  # `next` on it is atomic: the threads share it
+    """Reads chunks on all cores, in the order of `numbers`: `take` gets a chunk's number and its
+    bytes in pieces that are valid until the next one, and says whether to go on. Raises CoreError
+    naming the file."""
+    left = iter(numbers)  # `next` on it is atomic: the threads share it
 
     def work(_: None) -> None:
         buffer = memoryview(bytearray(_PIECE_NBYTES))
-        for number in numbers:
+        for number in left:
             going_on = take(number, _pieces(file, content, number, buffer))
             if advance is not None:
                 advance(chunk_nbytes(content, number))
             if not going_on:
                 return
 
-    threads = min(worker_count(), count)
+    threads = min(worker_count(), len(numbers))
     with ThreadPoolExecutor(max(threads, 1), "helios check") as pool:
         try:
             for _ in pool.map(work, repeat(None, threads)):
                 pass
         finally:
-            for _ in numbers:  # an error or an interrupt leaves nothing to do for the others
+            for _ in left:  # an error or an interrupt leaves nothing to do for the others
                 pass
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from helios.contract import PreparedContract, decode
 from helios.core.authorize import Acceptance, authorize
 from helios.core.body import DecodedBody, Deployment, DeploymentTarget, decode_body
+from helios.core.cache import ResourceCache
 from helios.core.chunks import SignedContentError, open_content, verified_chunks
 from helios.core.envelope import VerifiedEnvelope, read_envelope
 from helios.core.format import ENVELOPE_FILE
@@ -36,6 +37,7 @@ class OpenedCore:
         decoded: DecodedBody,
         acceptance: Acceptance,
         contract: PreparedContract,
+        cache: ResourceCache,
         core_key: bytes | None,
     ) -> None:
         self.folder = folder
@@ -44,6 +46,7 @@ class OpenedCore:
         self.contract = contract
         self.decoded = decoded
         self._locations = Locations(folder)
+        self._cache = cache
         # Set for a sealed core, and then the right one.
         self._core_key = core_key
 
@@ -110,12 +113,44 @@ class OpenedCore:
 
         return self._first_good(found, read)
 
+    def find_resource(self, resource: str) -> Path:
+        """A file of a resource's length, fetched if need be. Its content isn't looked at. Raises
+        CoreError."""
+        found = self._resource(resource)
+
+        def take(path: Path) -> Path:
+            open_content(path, found).close()
+            return path
+
+        return self._first_good(found, take)
+
+    def check_resource(self, resource: str, advance: Callable[[int], None]) -> Path:
+        """Checks every byte of a resource of any kind and keeps none; `advance` is told stored
+        bytes that are done, from any thread. Returns the file that has them. Raises CoreError."""
+        # Imported on use: it is for `helios verify`.
+        from helios.core.verification import check_file
+
+        found = self._resource(resource)
+
+        def check(path: Path) -> Path:
+            check_file(path, found, self._core_key, advance)
+            return path
+
+        return self._first_good(found, check)
+
+    def _resource(self, resource: str) -> FrameResource | WeightResource | SealedResource:
+        found = self.decoded.executables.get(resource) or self.decoded.weights.get(resource)
+        if found is None:
+            raise CoreError("the core has no such resource", where=f"{resource!r}")
+        return found
+
     def _first_good(
         self,
         resource: FrameResource | WeightResource | SealedResource,
         read: Callable[[Path], Content],
     ) -> Content:
-        """What `read` returns for the first location that it doesn't refuse."""
+        """What `read` returns for the first location that it doesn't refuse: the core's own files
+        first, then what the cache has or can get."""
         reasons = []
         for candidate in self._locations.candidates(resource.id, resource.content_name):
             if candidate.path is None:
@@ -127,6 +162,12 @@ class OpenedCore:
                 raise
             except CoreError as error:
                 reasons.append(f"{candidate.uri}: {error.what}")
+        try:
+            return self._cache.obtain(resource, self._locations.mirrors(resource.id), read)
+        except SignedContentError:
+            raise
+        except CoreError as error:
+            reasons.append(error.what)
         raise CoreError(
             f"no location has its content ({'; '.join(reasons)})",
             where=f"resource {resource.id!r} of {self.folder}",
@@ -141,13 +182,15 @@ def open_core(
     publisher_key: bytes | None = None,
     allow_unknown_publisher: bool = False,
     trust_store: TrustStore | None = None,
+    cache: ResourceCache | None = None,
     core_key: bytes | None = None,
 ) -> OpenedCore:
     """Opens a core's folder. `accept` must be the signed namespace. The signer must be in the
     trust store (the user's own by default), or be the one whose key `publisher_key` (32 bytes)
-    is, or `allow_unknown_publisher` says that it may be anybody. `core_key` (32 bytes) opens a
-    sealed core, others don't use it. Raises CoreError naming the file or field, ContractError for
-    the contract."""
+    is, or `allow_unknown_publisher` says that it may be anybody. Resources that aren't in the
+    folder come from `cache` (the user's own by default). `core_key` (32 bytes) opens a sealed
+    core, others don't use it. Raises CoreError naming the file or field, ContractError for the
+    contract."""
     folder = Path(path)
     if not folder.is_dir():
         raise CoreError("is no folder", where=str(folder), remedy="Give the core's folder")
@@ -166,7 +209,9 @@ def open_core(
     contract = decode(decoded.deployment.contract)
     if decoded.key_id is not None:
         _check_core_key(core_key, decoded.key_id, str(folder))
-    return OpenedCore(folder, envelope, decoded, acceptance, contract, core_key)
+    return OpenedCore(
+        folder, envelope, decoded, acceptance, contract, cache or ResourceCache(), core_key
+    )
 
 
 def _check_core_key(core_key: bytes | None, expected: bytes, where: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import binascii
 import hmac
 import struct
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from helios.core.chunks import SignedContentError, open_content, verified_chunk, worker_count
 from helios.core.files import open_regular, read_exactly
-from helios.core.format import CORE_KEY_NBYTES, SEALED_STEP_NBYTES
+from helios.core.format import CORE_KEY_NBYTES, SEALED_STEP_NBYTES, TAG_NBYTES
 from helios.core.resources import SealedResource
 from helios.errors import CoreError
 
@@ -74,11 +75,32 @@ def chunk_associated_data(resource: SealedResource, number: int) -> bytes:
 
 
 def open_sealed(path: Path, resource: SealedResource, key: bytes, output: memoryview) -> None:
-    """Decrypts a resource into `output`, its decoded length, on all cores; each holds one chunk.
+    """Decrypts a resource into `output`, its decoded length. Raises as `check_sealed`; `output` is
+    then not to be used."""
+
+    def keep(number: int, content: bytes) -> None:
+        start = number * SEALED_STEP_NBYTES
+        output[start : start + len(content)] = content
+
+    _open_chunks(path, resource, key, keep)
+
+
+def check_sealed(
+    path: Path, resource: SealedResource, key: bytes, advance: Callable[[int], None]
+) -> None:
+    """Authenticates a resource and keeps nothing; `advance` is told the stored bytes of each chunk
+    that is done, from any thread.
 
     Raises CoreError naming the file and a chunk that isn't what was signed, SignedContentError
-    naming the first chunk that is signed but wasn't sealed there. `output` is then not to be used.
+    naming the first chunk that is signed but wasn't sealed there.
     """
+    _open_chunks(path, resource, key, lambda _, content: advance(len(content) + TAG_NBYTES))
+
+
+def _open_chunks(
+    path: Path, resource: SealedResource, key: bytes, take: Callable[[int, bytes], None]
+) -> None:
+    """Hands each chunk's number and content to `take`, on all cores; each holds one chunk."""
     cipher = AESGCM(key)
 
     def open_chunk(file: BinaryIO, number: int) -> None:
@@ -94,8 +116,7 @@ def open_sealed(path: Path, resource: SealedResource, key: bytes, output: memory
                 where=f"resource {resource.id!r}",
                 remedy="The publisher has to make the core again",
             ) from None
-        start = number * SEALED_STEP_NBYTES
-        output[start : start + len(content)] = content
+        take(number, content)
 
     with open_content(path, resource) as file, ThreadPoolExecutor(worker_count()) as pool:
         opened = [
