@@ -9,11 +9,12 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from tests.contract.sample import sample_contract
 
+import ignition.recipes
 from helios.contract import decode
 from helios.contract.enums import ValueSource
 from helios.schema import contract_pb2
 
-RECIPES = Path(__file__).resolve().parents[2] / "src" / "ignition" / "recipes"
+RECIPES = Path(ignition.recipes.__file__).resolve().parent
 # What a recipe may use of Helios: the schema, the kernel catalogue, the errors.
 ALLOWED = {"helios.errors", "helios.schema", "helios.kernels"}
 

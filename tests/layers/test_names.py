@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-HELIOS = Path(__file__).resolve().parents[2] / "src" / "helios"
+import helios
+
+HELIOS = Path(helios.__file__).resolve().parent
 FAMILIES = (
     "llama",
     "smollm",

@@ -15,9 +15,13 @@ from helios.contract.model import GraphContract
 from helios.runtime.checks.places import Place, program_places
 from helios.runtime.manifest import BufferClass, Manifest, Program
 
-# What a producer may write: its results, and scratch.
-_OUTPUTS: Final = (BufferClass.TUNED, BufferClass.WORKSPACE)
-_READABLE: Final = (*_OUTPUTS, BufferClass.WEIGHT, BufferClass.HOST_TABLE)
+# What a producer may touch: its results, scratch, and what nobody writes.
+_ALLOWED: Final = (
+    BufferClass.TUNED,
+    BufferClass.WORKSPACE,
+    BufferClass.WEIGHT,
+    BufferClass.HOST_TABLE,
+)
 
 
 def check_tuned_bindings(graph: GraphContract, program: Program, at: Place) -> None:
@@ -77,15 +81,13 @@ def _check_producer(producer: Program, at: Place, manifest: Manifest) -> None:
             if operand is None:
                 continue
             buffer = manifest.buffers[operand.buffer]
-            where = f"launches[{number}].operands[{position}].buffer"
-            if operand.access.writes and buffer.buffer_class not in _OUTPUTS:
+            if buffer.buffer_class not in _ALLOWED:
+                touches = "writes" if operand.access.writes else "reads"
                 at.refuse(
-                    where,
-                    f"writes {buffer.name!r}, which is {buffer.buffer_class.name}: a producer's"
-                    " outputs overlap no request input, graph state or cache",
+                    f"launches[{number}].operands[{position}].buffer",
+                    f"{touches} {buffer.name!r}, which is {buffer.buffer_class.name}: a producer"
+                    " takes no request input, graph state or cache",
                 )
-            if buffer.buffer_class not in _READABLE:
-                at.refuse(where, f"reads {buffer.name!r}, which is {buffer.buffer_class.name}")
 
 
 def _check_uses(
