@@ -16,7 +16,9 @@ import typer
 
 from helios.cli_options import (
     Accept,
+    AllowPrivateMirrors,
     AllowUnknownPublisher,
+    CacheDir,
     CacheMemory,
     Core,
     CoreKey,
@@ -37,6 +39,7 @@ from helios.cli_options import (
 )
 from helios.cli_trust import trust
 from helios.errors import HeliosError
+from helios.logs import log_to_stderr
 
 app = typer.Typer(
     help="Serve prepared language models.",
@@ -66,10 +69,14 @@ def serve(
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
     running = running_options(threads, isa, max_active, cache_memory)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
@@ -102,9 +109,13 @@ def generate(
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Continue a text and print it as it grows."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
     running = running_options(threads, isa, cache_memory=cache_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
@@ -138,6 +149,8 @@ def chat(
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import CoreSpeaker, ServerSpeaker, converse
@@ -158,7 +171,9 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
     running = running_options(threads, isa, cache_memory=cache_memory)
     options = {**opening, **running, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
@@ -179,10 +194,12 @@ def inspect(
     ] = False,
     publisher_key: PublisherKey = None,
     core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
-    opening = opening_options(publisher_key, True, core_key)
+    opening = opening_options(publisher_key, True, core_key, cache_dir, allow_private_mirrors)
     running = running_options(None, None, max_active, cache_memory)
     from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
@@ -206,9 +223,13 @@ def verify(
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
@@ -222,6 +243,7 @@ def _report(line: str) -> None:
 
 def main() -> None:
     """Runs the command; its exit status is 2 for errors and 130 for an interrupt."""
+    log_to_stderr()
     try:
         app()
     except HeliosError as error:

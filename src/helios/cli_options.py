@@ -32,6 +32,18 @@ CoreKey = Annotated[
     Path | None,
     typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
 ]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where fetched resources are kept; default: HELIOS_CACHE or ~/.cache/helios."
+    ),
+]
+AllowPrivateMirrors = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private-mirrors", help="Fetch from this machine and private networks too."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
 ]
@@ -79,13 +91,19 @@ Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers."
 
 
 def opening_options(
-    publisher_key: Path | None, allow_unknown_publisher: bool, core_key: Path | None
+    publisher_key: Path | None,
+    allow_unknown_publisher: bool,
+    core_key: Path | None,
+    cache_dir: Path | None,
+    allow_private_mirrors: bool,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how a core is opened. Raises CoreError for a key
     file that is none."""
     options: dict[str, Any] = {
         "allow_unknown_publisher": allow_unknown_publisher,
         "core_key": None if core_key is None else str(core_key),
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "allow_private_mirrors": allow_private_mirrors,
     }
     if publisher_key is not None:
         from helios.cli_values import read_public_key

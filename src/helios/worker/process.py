@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from helios.errors import HeliosError
+from helios.logs import log_to_stderr
 from helios.worker.channel import SocketChannel
 from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
@@ -27,6 +28,7 @@ from helios.worker.options import WorkerOptions
 def main(arguments: Sequence[str]) -> int:
     """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log_to_stderr()
     descriptor, encoded = arguments
     channel = SocketChannel(socket.socket(fileno=int(descriptor)))
     try:

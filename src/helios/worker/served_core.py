@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from helios.core import OpenedCore, open_core
+from helios.core.cache import ResourceCache
 from helios.worker.options import WorkerOptions
 
 
@@ -21,5 +22,9 @@ def open_served_core(options: WorkerOptions) -> OpenedCore:
         accept=options.accept,
         publisher_key=options.publisher_key,
         allow_unknown_publisher=options.allow_unknown_publisher,
+        cache=ResourceCache(
+            None if options.cache_dir is None else Path(options.cache_dir),
+            allow_private_mirrors=options.allow_private_mirrors,
+        ),
         core_key=core_key,
     )
