@@ -1,4 +1,5 @@
-"""The `ignition` command: prepare a checkpoint, prepare a core again, list recipes, make keys.
+"""The `ignition` command: prepare a checkpoint, prepare a core again, say where its files lie,
+list recipes, make keys.
 
 Reads options; the work is `preparation.prepare`'s, and `rebuild` has a module of its own. What is
 wrong is said in one line, with exit status 2.
@@ -20,6 +21,7 @@ from ignition import recipes
 from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
 from ignition.preparation.export import Carrier
+from ignition.preparation.locating import locate
 from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.prepare import Options
 from ignition.preparation.prepare import prepare as prepare_core
@@ -99,6 +101,19 @@ def list_recipes() -> None:
     for recipe in recipes.RECIPES:
         table.add_row(recipe.name, recipe.summary, ", ".join(recipe.families))
     Console().print(table)
+
+
+@app.command("locate")
+def locate_command(
+    core: Annotated[Path, typer.Argument(help="The core's folder.")],
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(help="URL below which the files of resources/ are served; repeatable."),
+    ] = None,
+) -> None:
+    """Say from where a core's resources can be fetched. Needs no key: locations aren't signed."""
+    count = locate(core, mirror or ())
+    Console(stderr=True).print(f"wrote the locations of {count} resources", highlight=False)
 
 
 @app.command()
