@@ -1,6 +1,7 @@
 // Runs tile products over all rows of an activation matrix: splits rows into blocks and outputs
 // into groups of up to four tiles, divides both over the pool's workers, and hands each block of
-// sums to an epilogue. Called by `linear` and `linear_silu_mul`.
+// sums to an epilogue. Called by `linear` and `linear_silu_mul`; which blocking is fastest is what
+// their `tune_*` kernels measure.
 #pragma once
 
 #include "../launch.h"
@@ -87,32 +88,61 @@ struct ActivationMatrix {
   std::int64_t row_nbytes;
 };
 
+// How a product walks a matrix. Bits don't depend on it (tile_products.h), speed does: on the shape,
+// the number of rows and the machine.
+struct Blocking {
+  int rows;            // rows computed together
+  bool wide;           // several tiles computed together where the product can, else one
+  std::int64_t panel;  // rows that pass over the matrix together; 0: all
+};
+
+// The blockings that a `tuning` operand can name, as docs/kernels.md numbers them. Append-only; what
+// is out of range means 0.
+inline constexpr std::int32_t kBlockings = 6;
+
+HELIOS_INLINE Blocking blocking(const TileProduct& product, std::int32_t choice) {
+  const int most = product.maximum_rows;
+  switch (choice) {
+    case 1: return {most, false, 0};
+    case 2: return {most > 1 ? most / 2 : 1, true, 0};
+    case 3: return {1, true, 0};
+    case 4: return {most, true, 32};
+    case 5: return {most, true, 128};
+    default: return {most, true, 0};
+  }
+}
+
 // Calls `epilogue(first_row, rows, first_tile, tiles, sums)` for every row block and group of
 // tiles. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up to kGroupTiles.
 template <class Epilogue>
 HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
                                   const ActivationMatrix& x, int unit, const Worker& worker,
-                                  const Epilogue& epilogue) {
+                                  const Blocking& blocking, const Epilogue& epilogue) {
   const std::int64_t units = (matrix.tiles + unit - 1) / unit;
   const Range share = worker.share(units);
   const std::int64_t end_tile = share.end * unit < matrix.tiles ? share.end * unit : matrix.tiles;
+  const std::int64_t panel = blocking.panel > 0 ? blocking.panel : x.rows;
   GroupSums sums;
-  for (std::int64_t tile = share.begin * unit; tile < end_tile; tile += kGroupTiles) {
-    const int tiles = static_cast<int>(
-        end_tile - tile < kGroupTiles ? end_tile - tile : std::int64_t{kGroupTiles});
-    for (std::int64_t row = 0; row < x.rows; row += product.maximum_rows) {
-      const int rows = static_cast<int>(x.rows - row < product.maximum_rows
-                                            ? x.rows - row
-                                            : std::int64_t{product.maximum_rows});
-      const std::byte* pointers[kMaximumRows];
-      for (int r = 0; r < rows; ++r) pointers[r] = x.base + (row + r) * x.row_nbytes;
-      const int wide = product.wide_tiles[rows];
-      int t = 0;
-      for (; t + wide <= tiles; t += wide) {
-        product.wide[rows](matrix, tile + t, pointers, sums, t);
+  for (std::int64_t first = 0; first < x.rows; first += panel) {
+    const std::int64_t end_row = x.rows - first < panel ? x.rows : first + panel;
+    for (std::int64_t tile = share.begin * unit; tile < end_tile; tile += kGroupTiles) {
+      const int tiles = static_cast<int>(
+          end_tile - tile < kGroupTiles ? end_tile - tile : std::int64_t{kGroupTiles});
+      for (std::int64_t row = first; row < end_row; row += blocking.rows) {
+        const int rows = static_cast<int>(
+            end_row - row < blocking.rows ? end_row - row : std::int64_t{blocking.rows});
+        const std::byte* pointers[kMaximumRows];
+        for (int r = 0; r < rows; ++r) pointers[r] = x.base + (row + r) * x.row_nbytes;
+        const int wide = blocking.wide ? product.wide_tiles[rows] : 1;
+        int t = 0;
+        if (wide > 1) {
+          for (; t + wide <= tiles; t += wide) {
+            product.wide[rows](matrix, tile + t, pointers, sums, t);
+          }
+        }
+        for (; t < tiles; ++t) product.single[rows](matrix, tile + t, pointers, sums, t);
+        epilogue(row, rows, tile, tiles, sums);
       }
-      for (; t < tiles; ++t) product.single[rows](matrix, tile + t, pointers, sums, t);
-      epilogue(row, rows, tile, tiles, sums);
     }
   }
 }
