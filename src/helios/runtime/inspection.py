@@ -14,6 +14,7 @@ from helios.runtime.capacities import Capacities, page_nbytes
 from helios.runtime.manifest import Launch, Manifest, Operand
 from helios.runtime.manifest_checks import check_manifest
 from helios.runtime.selection import choose_programs, select
+from helios.runtime.tuning import required_producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,9 @@ def memory_report(
 def program_rows(
     manifest: Manifest, request_slots: int, speculative_width: int = 0
 ) -> tuple[ProgramRow, ...]:
-    """Every captured program in the manifest's order."""
+    """Every captured program in the manifest's order, then the tuning catalog."""
     chosen = choose_programs(manifest, request_slots, speculative_width)
-    selected = {program.name for program in chosen}
+    selected = {p.name for p in (*chosen, *required_producers(manifest, chosen))}
     return tuple(
         ProgramRow(
             name=program.name,
@@ -115,7 +116,7 @@ def program_rows(
             completion=program.completion,
             selected=program.name in selected,
         )
-        for program in manifest.programs
+        for program in (*manifest.programs, *manifest.tuning)
     )
 
 

@@ -6,6 +6,7 @@ is known here: the scheduler plans rounds, the worker drives this class from one
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
+from helios.runtime.tuning import run_producers
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
@@ -63,7 +65,7 @@ class ModelRuntime:
         self._maps: tuple[WeightMap, ...] = ()
         self._closed = False
         device.allocate(plan, weights)
-        device.load(programs)
+        device.load((*programs, *selection.producers))
         self._packer = Packer(
             contract,
             manifest,
@@ -84,7 +86,10 @@ class ModelRuntime:
             contract, manifest, selection, kernel_path=device.kernel_path
         )
         self.memory = _memory(plan)
-        self._submitted = 0
+        # Last, so that whatever waits for a producer is exposed only once it has run.
+        began = time.monotonic_ns()
+        self._submitted = run_producers(device, selection.producers, len(programs))
+        self.tuning_ns = time.monotonic_ns() - began if selection.producers else 0
         self._frames: list[_InFlight | None] = [None] * FRAMES
         self._failure: ExecutionError | None = None
 

@@ -25,6 +25,7 @@ from helios.runtime.checks.storage import page_table_width
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.manifest import LeadingCount, Manifest, Program
+from helios.runtime.tuning import required_producers
 
 _REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
 _SUPPORTED: Final = frozenset(_REQUIRED)
@@ -39,11 +40,13 @@ _COPIED: Final = (
 
 @dataclass(frozen=True)
 class Selection:
-    """What will be loaded: counts, programs in the manifest's order, and every buffer's size."""
+    """What will be loaded: counts, programs in the manifest's order with the producers that they
+    wait for, and every buffer's size."""
 
     request_slots: int
     speculative_width: int
     programs: tuple[Program, ...]
+    producers: tuple[Program, ...]
     cache_pages: int
     plan: MemoryPlan
 
@@ -62,7 +65,14 @@ def select(
     free = available_nbytes - beside_cache_nbytes(manifest, slots)
     pages = choose_cache_pages(contract, manifest, slots, asked, available_nbytes, free)
     counts = {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
-    return Selection(slots, width, programs, pages, plan_memory(manifest, counts))
+    return Selection(
+        request_slots=slots,
+        speculative_width=width,
+        programs=programs,
+        producers=required_producers(manifest, programs),
+        cache_pages=pages,
+        plan=plan_memory(manifest, counts),
+    )
 
 
 def choose_programs(
@@ -145,9 +155,6 @@ def refuse_unsupported(programs: tuple[Program, ...]) -> None:
         if operation is Operation.SPECULATIVE:
             remedy = "Start with a speculative width of 0"
         refuse("programs", f"this Helios doesn't run {operation.name} programs yet", remedy)
-    for program in programs:
-        if program.tuned:
-            refuse(f"program {program.name}", "this Helios runs no startup tuning yet")
 
 
 def selected_geometry(

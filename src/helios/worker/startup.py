@@ -75,7 +75,10 @@ def load_model(options: WorkerOptions) -> LoadedModel:
         native.close()
         raise
     replayed = clock()
-    phases = {"open": opened - began, "load": loaded - opened, "oracle": replayed - loaded}
+    tuned = native.runtime.tuning_ns
+    phases = {"open": opened - began, "load": loaded - opened - tuned, "oracle": replayed - loaded}
+    if tuned:
+        phases["tune"] = tuned
     return LoadedModel(
         core,
         native,
