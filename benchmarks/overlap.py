@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=9)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    core = open_core(arguments.core, accept=arguments.accept)
+    core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
     workers = {frames: TracedWorker(core, frames, arguments.threads) for frames in (1, 2)}
     for lanes in arguments.lanes:
         rates: dict[int, list[float]] = {1: [], 2: []}

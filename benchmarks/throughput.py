@@ -151,7 +151,7 @@ def main() -> None:
     lane_counts = [int(count) for count in arguments.lanes.split(",")]
 
     runtime = ModelRuntime.load(
-        open_core(arguments.core, accept=arguments.accept),
+        open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True),
         options=DeviceOptions(threads=arguments.threads),
     )
     driver = Lanes(runtime)

@@ -8,6 +8,8 @@ demo=${DEMO:-demo}
 port=${PORT:-8000}
 namespace=demo
 url=http://127.0.0.1:$port
+# Whom the demo trusts is its own affair: your store stays as it is.
+export HELIOS_TRUST=$demo/trust.json
 
 mkdir -p "$demo"
 weights=$("$bin/python" -c '
@@ -21,6 +23,8 @@ if [ ! -f "$demo/core/core.pb" ]; then
     --namespace "$namespace" --served-id smollm2-135m-instruct --licence-terms Apache-2.0 \
     --sampling temperature=0.2,top_p=0.9
 fi
+
+"$bin/helios" trust add "$demo/publisher.key.pub" --namespace "$namespace"
 
 if [ -f "$demo/server.pid" ] && kill -0 "$(cat "$demo/server.pid")" 2>/dev/null; then
   echo "stopping the server of an earlier demo"

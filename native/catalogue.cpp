@@ -60,6 +60,11 @@ constexpr Names kCommitOperands = {"rows",       "slot",     "generation", "quer
                                    "sampled?",   "tokens",   "logprobs",   "state",
                                    "lanes",      "out_tokens", "out_logprobs"};
 
+constexpr Names kLinearTunedOperands = {"rows", "x", "weight", "bias?", "out", "tuning"};
+constexpr Names kSiluTunedOperands = {"rows", "x", "weight", "out", "tuning"};
+constexpr Names kTuneOperands = {"x", "weight", "out", "choice"};
+constexpr Names kTuneLinearIntegers = {"capacity", "width", "outputs", "packing", "format"};
+
 constexpr KernelSpec kCatalogue[] = {
     {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
     {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
@@ -73,6 +78,10 @@ constexpr KernelSpec kCatalogue[] = {
     {"select_last", kSelectOperands, kSelectIntegers, {}},
     {"sample", kSampleOperands, kSampleIntegers, {}},
     {"commit", kCommitOperands, kCapacityOnly, {}},
+    {"linear_tuned", kLinearTunedOperands, kLinearIntegers, {}},
+    {"linear_silu_mul_tuned", kSiluTunedOperands, kSiluIntegers, {}},
+    {"tune_linear", kTuneOperands, kTuneLinearIntegers, {}},
+    {"tune_linear_silu_mul", kTuneOperands, kSiluIntegers, {}},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

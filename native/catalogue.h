@@ -28,13 +28,18 @@ enum class KernelId : int {
   kSelectLast,
   kSample,
   kCommit,
+  kLinearTuned,
+  kLinearSiluMulTuned,
+  kTuneLinear,
+  kTuneLinearSiluMul,
 };
 
-inline constexpr int kKernelCount = 12;
+inline constexpr int kKernelCount = 16;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
-// Operand and attribute indices. `kRows` and `kCapacity` are 0 in every kernel.
+// Operand and attribute indices. `kRows` and `kCapacity` are 0 in every kernel; the tune_* kernels
+// have no `kRows`, since they run over all `kCapacity` rows.
 namespace scatter_i32 {
 enum Operand { kRows, kIndex, kValue, kTarget };
 enum Integer { kCapacity };
@@ -74,6 +79,27 @@ namespace linear_silu_mul {
 enum Operand { kRows, kX, kWeight, kOut };
 enum Integer { kCapacity, kWidth, kOutputs, kPacking, kFormat, kOutFormat };
 }  // namespace linear_silu_mul
+
+// The same operands and attributes as without tuning, and the tuning last.
+namespace linear_tuned {
+enum Operand { kRows, kX, kWeight, kBias, kOut, kTuning };
+using Integer = linear::Integer;
+}  // namespace linear_tuned
+
+namespace linear_silu_mul_tuned {
+enum Operand { kRows, kX, kWeight, kOut, kTuning };
+using Integer = linear_silu_mul::Integer;
+}  // namespace linear_silu_mul_tuned
+
+namespace tune_linear {
+enum Operand { kX, kWeight, kOut, kChoice };
+enum Integer { kCapacity, kWidth, kOutputs, kPacking, kFormat };
+}  // namespace tune_linear
+
+namespace tune_linear_silu_mul {
+enum Operand { kX, kWeight, kOut, kChoice };
+enum Integer { kCapacity, kWidth, kOutputs, kPacking, kFormat, kOutFormat };
+}  // namespace tune_linear_silu_mul
 
 namespace rope_and_cache {
 enum Operand {

@@ -17,6 +17,8 @@ void run_sample_with(const Launch& launch, const Worker& worker) {
 template <const LogitScans& Scans>
 constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                  KernelFunction linear, KernelFunction linear_silu_mul,
+                                 KernelFunction linear_tuned, KernelFunction linear_silu_mul_tuned,
+                                 KernelFunction tune_linear, KernelFunction tune_linear_silu_mul,
                                  KernelFunction rope_and_cache, KernelFunction attention) {
   KernelTable table{};
   const auto at = [&](KernelId id) -> KernelEntry& { return table[static_cast<std::size_t>(id)]; };
@@ -32,12 +34,18 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kSelectLast) = {run_select_last, Cut::kEven};
   at(KernelId::kSample) = {run_sample_with<Scans>, Cut::kEven};
   at(KernelId::kCommit) = {run_commit, Cut::kNone};
+  at(KernelId::kLinearTuned) = {linear_tuned, Cut::kByWeight};
+  at(KernelId::kLinearSiluMulTuned) = {linear_silu_mul_tuned, Cut::kByWeight};
+  at(KernelId::kTuneLinear) = {tune_linear, Cut::kNone};
+  at(KernelId::kTuneLinearSiluMul) = {tune_linear_silu_mul, Cut::kNone};
   return table;
 }
 
 #define HELIOS_TABLE(isa)                                                                   \
   make_table<isa::kLogitScans>(isa::run_embed, isa::run_rms_norm, isa::run_linear,          \
-                               isa::run_linear_silu_mul, isa::run_rope_and_cache,           \
+                               isa::run_linear_silu_mul, isa::run_linear_tuned,             \
+                               isa::run_linear_silu_mul_tuned, isa::run_tune_linear,        \
+                               isa::run_tune_linear_silu_mul, isa::run_rope_and_cache,      \
                                isa::run_attention)
 
 constexpr KernelTable kPortable = HELIOS_TABLE(portable);

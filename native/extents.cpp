@@ -193,6 +193,24 @@ void check_linear(const Checker& c) {
   c.activation(kOut, rows, Format::kF32, outputs);
 }
 
+void check_linear_tuned(const Checker& c) {
+  check_linear(c);
+  c.require(linear_tuned::kTuning, 1, 4);
+}
+
+void check_tune_linear(const Checker& c) {
+  using namespace tune_linear;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t width = c.count(kWidth);
+  const std::int64_t outputs = c.count(kOutputs);
+  const Packing packing = c.packing(kPacking, kWidth);
+  c.activation_fits(kFormat, packing);
+  c.activation(kX, rows, c.format(kFormat, kWidth), width);
+  c.weight(kWeight, packing, outputs, width);
+  c.activation(kOut, rows, Format::kF32, outputs);
+  c.require(kChoice, 1, 4);
+}
+
 void check_linear_silu_mul(const Checker& c) {
   using namespace linear_silu_mul;
   const std::int64_t rows = c.count(kCapacity);
@@ -203,6 +221,24 @@ void check_linear_silu_mul(const Checker& c) {
   c.activation(kX, rows, c.format(kFormat, kWidth), width);
   c.weight(kWeight, packing, 2 * outputs, width);
   c.activation(kOut, rows, c.format(kOutFormat, kOutputs), outputs);
+}
+
+void check_linear_silu_mul_tuned(const Checker& c) {
+  check_linear_silu_mul(c);
+  c.require(linear_silu_mul_tuned::kTuning, 1, 4);
+}
+
+void check_tune_linear_silu_mul(const Checker& c) {
+  using namespace tune_linear_silu_mul;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t width = c.count(kWidth);
+  const std::int64_t outputs = c.multiple(kOutputs, kTileOutputs);
+  const Packing packing = c.packing(kPacking, kWidth);
+  c.activation_fits(kFormat, packing);
+  c.activation(kX, rows, c.format(kFormat, kWidth), width);
+  c.weight(kWeight, packing, 2 * outputs, width);
+  c.activation(kOut, rows, c.format(kOutFormat, kOutputs), outputs);
+  c.require(kChoice, 1, 4);
 }
 
 // Shared by the two kernels that work on heads: extents of the row, and of the planes at least one
@@ -313,6 +349,10 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
     case KernelId::kSelectLast: check_select_last(checker); return 0;
     case KernelId::kSample: return check_sample(checker);
     case KernelId::kCommit: check_commit(checker); return 0;
+    case KernelId::kLinearTuned: check_linear_tuned(checker); return 0;
+    case KernelId::kLinearSiluMulTuned: check_linear_silu_mul_tuned(checker); return 0;
+    case KernelId::kTuneLinear: check_tune_linear(checker); return 0;
+    case KernelId::kTuneLinearSiluMul: check_tune_linear_silu_mul(checker); return 0;
   }
   return 0;
 }

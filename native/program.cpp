@@ -48,7 +48,9 @@ std::uint32_t pieces_of(Cut cut, const Launch& launch, int workers) {
   if (cut == Cut::kNone || workers == 1) return 1;
   if (cut == Cut::kEven) return count;
   if (cut == Cut::kFine) return 2 * count;
-  static_assert(linear::kWeight == linear_silu_mul::kWeight);
+  static_assert(int{linear::kWeight} == int{linear_silu_mul::kWeight});
+  static_assert(int{linear::kWeight} == int{linear_tuned::kWeight});
+  static_assert(int{linear::kWeight} == int{linear_silu_mul_tuned::kWeight});
   const std::uint64_t rounds = launch.nbytes[linear::kWeight] / (kPieceWeightNbytes * count);
   return count * static_cast<std::uint32_t>(
                      std::clamp<std::uint64_t>(rounds, 1, kMaximumRounds));

@@ -26,25 +26,19 @@ struct LogitScans {
                         float largest, float least, double* sums);
 };
 
-struct VectorKernels {
-  KernelFunction embed;
-  KernelFunction rms_norm;
-  KernelFunction linear;
-  KernelFunction linear_silu_mul;
-  KernelFunction rope_and_cache;
-  KernelFunction attention;
-  LogitScans scans;
-};
-
-#define HELIOS_DECLARE_KERNELS(isa)                        \
-  namespace isa {                                          \
-  void run_embed(const Launch&, const Worker&);            \
-  void run_rms_norm(const Launch&, const Worker&);         \
-  void run_linear(const Launch&, const Worker&);           \
-  void run_linear_silu_mul(const Launch&, const Worker&);  \
-  void run_rope_and_cache(const Launch&, const Worker&);   \
-  void run_attention(const Launch&, const Worker&);        \
-  extern const LogitScans kLogitScans;                     \
+#define HELIOS_DECLARE_KERNELS(isa)                              \
+  namespace isa {                                                \
+  void run_embed(const Launch&, const Worker&);                  \
+  void run_rms_norm(const Launch&, const Worker&);               \
+  void run_linear(const Launch&, const Worker&);                 \
+  void run_linear_silu_mul(const Launch&, const Worker&);        \
+  void run_linear_tuned(const Launch&, const Worker&);           \
+  void run_linear_silu_mul_tuned(const Launch&, const Worker&);  \
+  void run_tune_linear(const Launch&, const Worker&);            \
+  void run_tune_linear_silu_mul(const Launch&, const Worker&);   \
+  void run_rope_and_cache(const Launch&, const Worker&);         \
+  void run_attention(const Launch&, const Worker&);              \
+  extern const LogitScans kLogitScans;                           \
   }
 
 HELIOS_DECLARE_KERNELS(avx512)

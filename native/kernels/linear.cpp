@@ -1,40 +1,89 @@
-// `linear`: out = x W^T (+ bias), or out += that.
+// `linear`: out = x W^T (+ bias), or out += that; the same with a tuned blocking; and the measuring
+// of blockings.
 #include "../catalogue.h"
 #include "kernels.h"
 #include "tile_driver.h"
+#include "tile_tuning.h"
 
 namespace helios::HELIOS_ISA {
+namespace {
 
-void run_linear(const Launch& launch, const Worker& worker) {
-  using namespace linear;
-  const std::int64_t width = launch.integer(kWidth);
-  const std::int64_t outputs = launch.integer(kOutputs);
-  const auto packing = static_cast<Packing>(launch.integer(kPacking));
-  const auto format = static_cast<Format>(launch.integer(kFormat));
-  const bool accumulate = launch.integer(kAccumulate) != 0;
-  const auto* bias = launch.read<float>(kBias);
-  auto* out = launch.write<float>(kOut);
+struct Projection {
+  TileMatrix matrix;
+  ActivationMatrix x;
+  Packing packing;
+  Format format;
+  std::int64_t outputs;
+  const float* bias;
+  float* out;
+  bool accumulate;
+};
 
-  const TileMatrix matrix{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs),
-                          width};
-  const ActivationMatrix x{launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)};
+void project(const Projection& p, const Worker& worker, std::int32_t choice) {
+  const TileProduct& product = tile_product(p.packing, p.format);
   for_each_group(
-      tile_product(packing, format), matrix, x, 1, worker,
+      product, p.matrix, p.x, 1, worker, blocking(product, choice),
       [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
           const GroupSums& sums) {
         for (int t = 0; t < tiles; ++t) {
           const std::int64_t n = (first_tile + t) * kTileOutputs;
-          const std::int64_t count = outputs - n;
-          const Floats offset = bias != nullptr ? load_up_to(bias + n, count) : zeros();
+          const std::int64_t count = p.outputs - n;
+          const Floats offset = p.bias != nullptr ? load_up_to(p.bias + n, count) : zeros();
           for (int r = 0; r < rows; ++r) {
-            float* at = out + (first_row + r) * outputs + n;
+            float* at = p.out + (first_row + r) * p.outputs + n;
             Floats value = load(sums.at[r][t]);
-            if (bias != nullptr) value = value + offset;
-            if (accumulate) value = load_up_to(at, count) + value;
+            if (p.bias != nullptr) value = value + offset;
+            if (p.accumulate) value = load_up_to(at, count) + value;
             store_up_to(at, value, count);
           }
         }
       });
+}
+
+Projection projection(const Launch& launch) {
+  using namespace linear;
+  const std::int64_t width = launch.integer(kWidth);
+  const std::int64_t outputs = launch.integer(kOutputs);
+  const auto format = static_cast<Format>(launch.integer(kFormat));
+  return {{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width},
+          {launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)},
+          static_cast<Packing>(launch.integer(kPacking)),
+          format,
+          outputs,
+          launch.read<float>(kBias),
+          launch.write<float>(kOut),
+          launch.integer(kAccumulate) != 0};
+}
+
+}  // namespace
+
+void run_linear(const Launch& launch, const Worker& worker) {
+  project(projection(launch), worker, 0);
+}
+
+void run_linear_tuned(const Launch& launch, const Worker& worker) {
+  project(projection(launch), worker, *launch.read<std::int32_t>(linear_tuned::kTuning));
+}
+
+void run_tune_linear(const Launch& launch, const Worker&) {
+  using namespace tune_linear;
+  const std::int64_t rows = launch.integer(kCapacity);
+  const std::int64_t width = launch.integer(kWidth);
+  const std::int64_t outputs = launch.integer(kOutputs);
+  const auto format = static_cast<Format>(launch.integer(kFormat));
+  auto* x = launch.write<std::byte>(kX);
+  fill_activations(format, x, rows, width);
+  const Projection p{{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width},
+                     {x, rows, row_nbytes(format, width)},
+                     static_cast<Packing>(launch.integer(kPacking)),
+                     format,
+                     outputs,
+                     nullptr,
+                     launch.write<float>(kOut),
+                     false};
+  *launch.write<std::int32_t>(kChoice) = fastest_blocking(
+      p.matrix.tiles, launch.read<std::byte>(kOut), 4 * rows * outputs,
+      [&](std::int32_t choice, const Worker& piece) { project(p, piece, choice); });
 }
 
 }  // namespace helios::HELIOS_ISA

@@ -1,27 +1,31 @@
-// `linear_silu_mul`: silu(gate) * up of a matrix whose tiles alternate gate and up.
+// `linear_silu_mul`: silu(gate) * up of a matrix whose tiles alternate gate and up; the same with a
+// tuned blocking; and the measuring of blockings.
 #include "../catalogue.h"
 #include "activation.h"
 #include "kernels.h"
 #include "tile_driver.h"
+#include "tile_tuning.h"
 
 namespace helios::HELIOS_ISA {
+namespace {
 
-void run_linear_silu_mul(const Launch& launch, const Worker& worker) {
-  using namespace linear_silu_mul;
-  const std::int64_t width = launch.integer(kWidth);
-  const std::int64_t outputs = launch.integer(kOutputs);
-  const auto packing = static_cast<Packing>(launch.integer(kPacking));
-  const auto format = static_cast<Format>(launch.integer(kFormat));
-  const auto out_format = static_cast<Format>(launch.integer(kOutFormat));
-  auto* out = launch.write<std::byte>(kOut);
-  const std::int64_t out_row_nbytes = row_nbytes(out_format, outputs);
+struct GatedProjection {
+  TileMatrix matrix;
+  ActivationMatrix x;
+  Packing packing;
+  Format format;
+  std::int64_t outputs;
+  Format out_format;
+  std::byte* out;
+};
 
-  const TileMatrix matrix{launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width};
-  const ActivationMatrix x{launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)};
+void project(const GatedProjection& p, const Worker& worker, std::int32_t choice) {
+  const std::int64_t out_row_nbytes = row_nbytes(p.out_format, p.outputs);
   // A q8 block takes two pairs of gate and up.
-  const int unit = is_quantised(out_format) ? 4 : 2;
+  const int unit = is_quantised(p.out_format) ? 4 : 2;
+  const TileProduct& product = tile_product(p.packing, p.format);
   for_each_group(
-      tile_product(packing, format), matrix, x, unit, worker,
+      product, p.matrix, p.x, unit, worker, blocking(product, choice),
       [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
           const GroupSums& sums) {
         for (int r = 0; r < rows; ++r) {
@@ -32,10 +36,56 @@ void run_linear_silu_mul(const Launch& launch, const Worker& worker) {
             const Floats silu = gate / (broadcast(1.0f) + exponential(zeros() - gate));
             store(values + t / 2 * kTileOutputs, silu * up);
           }
-          write_activation(out_format, out + (first_row + r) * out_row_nbytes, outputs,
+          write_activation(p.out_format, p.out + (first_row + r) * out_row_nbytes, p.outputs,
                            first_tile / 2 * kTileOutputs, values, tiles / 2 * kTileOutputs);
         }
       });
+}
+
+GatedProjection projection(const Launch& launch) {
+  using namespace linear_silu_mul;
+  const std::int64_t width = launch.integer(kWidth);
+  const std::int64_t outputs = launch.integer(kOutputs);
+  const auto format = static_cast<Format>(launch.integer(kFormat));
+  return {{launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width},
+          {launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)},
+          static_cast<Packing>(launch.integer(kPacking)),
+          format,
+          outputs,
+          static_cast<Format>(launch.integer(kOutFormat)),
+          launch.write<std::byte>(kOut)};
+}
+
+}  // namespace
+
+void run_linear_silu_mul(const Launch& launch, const Worker& worker) {
+  project(projection(launch), worker, 0);
+}
+
+void run_linear_silu_mul_tuned(const Launch& launch, const Worker& worker) {
+  project(projection(launch), worker, *launch.read<std::int32_t>(linear_silu_mul_tuned::kTuning));
+}
+
+void run_tune_linear_silu_mul(const Launch& launch, const Worker&) {
+  using namespace tune_linear_silu_mul;
+  const std::int64_t rows = launch.integer(kCapacity);
+  const std::int64_t width = launch.integer(kWidth);
+  const std::int64_t outputs = launch.integer(kOutputs);
+  const auto format = static_cast<Format>(launch.integer(kFormat));
+  const auto out_format = static_cast<Format>(launch.integer(kOutFormat));
+  auto* x = launch.write<std::byte>(kX);
+  fill_activations(format, x, rows, width);
+  const GatedProjection p{
+      {launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width},
+      {x, rows, row_nbytes(format, width)},
+      static_cast<Packing>(launch.integer(kPacking)),
+      format,
+      outputs,
+      out_format,
+      launch.write<std::byte>(kOut)};
+  *launch.write<std::int32_t>(kChoice) = fastest_blocking(
+      p.matrix.tiles, launch.read<std::byte>(kOut), rows * row_nbytes(out_format, outputs),
+      [&](std::int32_t choice, const Worker& piece) { project(p, piece, choice); });
 }
 
 }  // namespace helios::HELIOS_ISA

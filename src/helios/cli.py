@@ -10,11 +10,36 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from helios.cli_options import (
+    Accept,
+    AllowPrivateMirrors,
+    AllowUnknownPublisher,
+    CacheDir,
+    CacheMemory,
+    Core,
+    CoreKey,
+    FrontendWorkers,
+    HistoryDrafting,
+    InstructionSet,
+    MaxActive,
+    MaxTokens,
+    NoOracle,
+    PublisherKey,
+    QueueCapacity,
+    Seed,
+    SpeculativeWidth,
+    Temperature,
+    Threads,
+    opening_options,
+    running_options,
+)
+from helios.cli_trust import trust
 from helios.errors import HeliosError
+from helios.logs import log_to_stderr
 from helios.version import VERSION
 
 app = typer.Typer(
@@ -24,38 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
-Accept = Annotated[
-    str,
-    typer.Option(
-        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
-        show_default=False,
-    ),
-]
-PublisherKey = Annotated[
-    Path | None,
-    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
-]
-InstructionSet = Annotated[
-    str | None,
-    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
-]
-MaxActive = Annotated[
-    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
-]
-CacheMemory = Annotated[
-    str | None,
-    typer.Option(help="Attention cache, like 2GiB; default: by context and free memory."),
-]
-NoOracle = Annotated[
-    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
-]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
-Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+app.add_typer(trust, name="trust")
 
 
 def _show_version(wanted: bool) -> None:
@@ -84,16 +78,37 @@ def serve(
     isa: InstructionSet = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
+    speculative_width: SpeculativeWidth = None,
+    history_drafting: HistoryDrafting = False,
+    queue_capacity: QueueCapacity = None,
+    frontend_workers: FrontendWorkers = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
+    core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    options = _model_options(threads, isa, max_active, cache_memory, publisher_key, no_oracle)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
+    running = running_options(threads, isa, max_active, cache_memory)
+    from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
 
-    worker = WorkerOptions(core=str(core), accept=accept, **options)
-    Server(ServerOptions(host, port, worker), report=_report).start()
+    worker = WorkerOptions(
+        core=str(core),
+        accept=accept,
+        oracle=not no_oracle,
+        speculative_width=speculative_width,
+        history_drafting=history_drafting,
+        scheduler=SchedulerOptions(queue_capacity=queue_capacity),
+        **opening,
+        **running,
+    )
+    Server(ServerOptions(host, port, worker, frontend_workers), report=_report).start()
 
 
 @app.command()
@@ -108,13 +123,21 @@ def generate(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
+    core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Continue a text and print it as it grows."""
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
+    running = running_options(threads, isa, cache_memory=cache_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
 
     wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    options = {**opening, **running, "oracle": False}
     generate_text(core, accept, prompt, wanted, options)
 
 
@@ -144,6 +167,10 @@ def chat(
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
+    core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import (
@@ -181,7 +208,11 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    options = _model_options(threads, isa, 1, cache_memory, publisher_key, no_oracle=True)
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
+    )
+    running = running_options(threads, isa, cache_memory=cache_memory)
+    options = {**opening, **running, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
         talk(speaker)
 
@@ -195,20 +226,26 @@ def inspect(
     program: Annotated[
         str | None, typer.Option(help="Show this program's launches.", show_default=False)
     ] = None,
+    contract: Annotated[
+        bool, typer.Option("--contract", help="Print the serving contract as JSON.")
+    ] = False,
     publisher_key: PublisherKey = None,
+    core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
-    from helios.cli_inspect import inspect_core
-    from helios.cli_values import parse_size, read_public_key
+    # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
+    opening = opening_options(publisher_key, True, core_key, cache_dir, allow_private_mirrors)
+    running = running_options(None, None, max_active, cache_memory)
+    from helios.cli_inspect import inspect_core, print_contract
+    from helios.worker.options import WorkerOptions
 
-    inspect_core(
-        core,
-        target=target,
-        request_slots=max_active,
-        cache_nbytes=None if cache_memory is None else parse_size(cache_memory),
-        program=program,
-        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
-    )
+    options = WorkerOptions(core=str(core), accept="", **opening, **running)
+    if contract:
+        print_contract(options)
+    else:
+        inspect_core(options, target, program)
 
 
 @app.command()
@@ -228,45 +265,21 @@ def verify(
     threads: Threads = None,
     isa: InstructionSet = None,
     publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
+    core_key: CoreKey = None,
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    from helios.cli_values import read_public_key
-    from helios.cli_verify import verify_core
-
-    verify_core(
-        core,
-        accept,
-        target=target,
-        lockstep=replay,
-        threads=threads,
-        instruction_set=isa,
-        publisher_key=None if publisher_key is None else read_public_key(publisher_key),
+    opening = opening_options(
+        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
     )
+    from helios.cli_verify import verify_core
+    from helios.worker.options import WorkerOptions
 
-
-def _model_options(
-    threads: int | None,
-    isa: str | None,
-    max_active: int | None,
-    cache_memory: str | None,
-    publisher_key: Path | None,
-    no_oracle: bool,
-) -> dict[str, Any]:
-    """Fields of `WorkerOptions`."""
-    options: dict[str, Any] = {
-        "threads": threads,
-        "instruction_set": isa,
-        "request_slots": max_active,
-        "oracle": not no_oracle,
-    }
-    if cache_memory is not None or publisher_key is not None:
-        from helios.cli_values import parse_size, read_public_key
-
-        if cache_memory is not None:
-            options["cache_nbytes"] = parse_size(cache_memory)
-        if publisher_key is not None:
-            options["publisher_key"] = read_public_key(publisher_key)
-    return options
+    running = running_options(threads, isa)
+    options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
+    verify_core(options, target, lockstep=replay)
 
 
 def _report(line: str) -> None:
@@ -275,6 +288,7 @@ def _report(line: str) -> None:
 
 def main() -> None:
     """Runs the command; its exit status is 2 for errors and 130 for an interrupt."""
+    log_to_stderr()
     try:
         app()
     except HeliosError as error:

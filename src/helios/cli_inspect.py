@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from helios.contract import PreparedContract
-from helios.core import OpenedCore, open_core, read_folder
-from helios.runtime.capacities import Capacities, available_nbytes
+from helios.contract.json_form import to_json
+from helios.core import OpenedCore, read_folder
+from helios.core.resources import SealedResource
+from helios.runtime.capacities import available_nbytes
 from helios.runtime.inspection import (
     LaunchRow,
     MemoryReport,
@@ -26,37 +29,40 @@ from helios.runtime.inspection import (
 )
 from helios.runtime.targets import deployed_rank, read_manifest
 from helios.wording import counted, show_size
+from helios.worker.options import WorkerOptions
+from helios.worker.served_core import asked_capacities, open_served_core
 
 _PIPE_WIDTH: Final = 200
 
 
-def inspect_core(
-    path: Path,
-    *,
-    target: str,
-    request_slots: int | None,
-    cache_nbytes: int | None,
-    program: str | None,
-    publisher_key: bytes | None,
-) -> None:
-    """Prints the core at `path`; with `program` only that program's launches. Raises CoreError
-    or ContractError as loading would."""
+def print_contract(options: WorkerOptions) -> None:
+    """Prints the core's serving contract as JSON, exactly as signed."""
+    print(to_json(_open(options).deployment.contract))
+
+
+def _open(options: WorkerOptions) -> OpenedCore:
+    """The core, its own namespace accepted."""
+    body = read_folder(Path(options.core), options.publisher_key).body
+    return open_served_core(msgspec.structs.replace(options, accept=body.publisher.namespace))
+
+
+def inspect_core(options: WorkerOptions, target: str, program: str | None) -> None:
+    """Prints the core; with `program` only that program's launches. Raises CoreError or
+    ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    body = read_folder(path, publisher_key).body
-    core = open_core(path, accept=body.publisher.namespace, publisher_key=publisher_key)
+    core = _open(options)
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
         console.print(_launch_table(program, launch_rows(manifest, program)))
         return
-    capacities = Capacities(request_slots, cache_nbytes)
-    report = memory_report(manifest, core.contract, capacities, available_nbytes())
+    report = memory_report(manifest, core.contract, asked_capacities(options), available_nbytes())
     for table in (
         _core_table(core),
         _contract_table(core.contract),
         _resource_table(core),
         _memory_table(target, report),
-        _program_table(program_rows(manifest, report.request_slots)),
+        _program_table(program_rows(manifest, report.request_slots, report.speculative_width)),
     ):
         console.print(table)
 
@@ -74,10 +80,11 @@ def _core_table(core: OpenedCore) -> Table:
         "Core",
         [
             ("folder", str(core.folder)),
+            ("carrier", core.decoded.carrier),
             ("digest", core.digest),
             ("publisher", acceptance.namespace),
             ("licence", acceptance.licence_terms or "none stated"),
-            ("signed by", acceptance.public_key.hex()),
+            ("signed by", f"{acceptance.public_key.hex()} ({acceptance.trust})"),
             ("targets", ", ".join(core.targets)),
         ],
     )
@@ -107,15 +114,18 @@ def _contract_table(contract: PreparedContract) -> Table:
 
 def _resource_table(core: OpenedCore) -> Table:
     table = Table("resource", "kind", "stored", "decoded", title="Resources", title_justify="left")
-    for frame in core.decoded.frames.values():
+    for executable in core.decoded.executables.values():
         table.add_row(
-            frame.id,
-            frame.kind.name.lower(),
-            show_size(frame.stored_nbytes),
-            show_size(frame.decoded_nbytes),
+            executable.id,
+            executable.kind.name.lower(),
+            show_size(executable.stored_nbytes),
+            show_size(executable.decoded_nbytes),
         )
     for weight in core.decoded.weights.values():
-        table.add_row(weight.id, "weights", show_size(weight.nbytes), "used in place")
+        decoded = "used in place"
+        if isinstance(weight, SealedResource):
+            decoded = show_size(weight.decoded_nbytes)
+        table.add_row(weight.id, "weights", show_size(weight.stored_nbytes), decoded)
     return table
 
 

@@ -1,28 +1,10 @@
-"""Values of command-line options that need reading: sizes and key files."""
+"""Values of command-line options that need reading: key files."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Final
 
-from helios.errors import CoreError, HeliosError
-
-_SIZE: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?i?b?)", re.IGNORECASE)
-_EXPONENTS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size like `2GiB` (powers of 1024), `500MB` (of 1000) or `123456`. Raises
-    HeliosError for anything else."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise HeliosError(
-            f"{text!r} is no size", where="--cache-memory", remedy="Write it like 2GiB or 500MB"
-        )
-    unit = found["unit"].lower()
-    base = 1000 if unit.endswith("b") and "i" not in unit else 1024
-    return int(float(found["number"]) * base ** _EXPONENTS[unit.rstrip("ib")])
+from helios.errors import CoreError
 
 
 def read_public_key(path: Path) -> bytes:

@@ -7,20 +7,24 @@ every launch of the replay against the reference.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from helios.core import OpenedCore, ResourceKind, open_core
+from helios.core import OpenedCore, ResourceKind
+from helios.core.chunks import worker_count
+from helios.core.verification import Verified, verify_content
 from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.runtime.device import DeviceOptions
 from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import core_pb2
 from helios.wording import show_size
+from helios.worker.options import WorkerOptions
+from helios.worker.served_core import open_served_core
 
 if TYPE_CHECKING:
     from helios.runtime.reference.differ import LockstepDevice
@@ -30,16 +34,7 @@ _ANY_PROMPT_TOKENS: Final = 8
 _ANY_OUTPUT_TOKENS: Final = 4
 
 
-def verify_core(
-    path: Path,
-    accept: str,
-    *,
-    target: str,
-    lockstep: bool,
-    threads: int | None,
-    instruction_set: str | None,
-    publisher_key: bytes | None,
-) -> None:
+def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
     if target not in TARGETS:
         raise HeliosError(
@@ -54,33 +49,36 @@ def verify_core(
             remedy="Leave out --target",
         )
     console = Console(highlight=False, soft_wrap=True)
-    core = open_core(path, accept=accept, publisher_key=publisher_key)
-    console.print(f"signature: by {core.acceptance.public_key.hex()} for {accept}")
-    began = time.monotonic()
-    nbytes = _verify_bytes(core, console)
-    seconds = time.monotonic() - began
+    core = open_served_core(options)
+    acceptance = core.acceptance
     console.print(
-        f"content: {show_size(nbytes)} in {seconds:.2f} s ({show_size(int(nbytes / seconds))}/s)"
+        f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
+        f" {acceptance.namespace}"
     )
-    options = DeviceOptions(threads, instruction_set)
-    differ = _differ(options) if lockstep else None
-    runtime = ModelRuntime.load(
+    verified = _verify_content(core, console)
+    checked, read = verified.checked, verified.read
+    console.print(
+        f"content: {show_size(checked.nbytes)} in {checked.seconds:.2f} s, that is"
+        f" {checked.gigabytes_per_second:.2f} GB/s on {worker_count()} cores; reading alone gives"
+        f" {read.gigabytes_per_second:.2f} GB/s"
+    )
+    device_options = DeviceOptions(options.threads, options.instruction_set)
+    differ = _differ(device_options) if lockstep else None
+    with NativeModel.load(
         core,
         target=target,
-        options=options,
-        capacities=Capacities(request_slots=1),
+        options=device_options,
+        capacities=Capacities(options.request_slots),
         verify_weights=False,
         device=differ,
-    )
-    try:
-        if not _replay(core, runtime, console) and lockstep:
-            _replay_anything(runtime)
-    except ExecutionError:
-        # The launch that went wrong says more than the token that came of it.
-        _refuse_difference(differ)
-        raise
-    finally:
-        runtime.close()
+    ) as model:
+        try:
+            if not _replay(core, model.runtime, console) and lockstep:
+                _replay_anything(model.runtime)
+        except ExecutionError:
+            # The launch that went wrong says more than the token that came of it.
+            _refuse_difference(differ)
+            raise
     _refuse_difference(differ)
     if differ is not None:
         console.print(f"lockstep: all {differ.compared} launches agree with the reference")
@@ -103,22 +101,15 @@ def _refuse_difference(differ: LockstepDevice | None) -> None:
         )
 
 
-def _verify_bytes(core: OpenedCore, console: Console) -> int:
-    """Reads every resource with all checks; returns their stored size in bytes."""
-    frames, weights = core.decoded.frames.values(), core.decoded.weights.values()
-    total = sum(frame.stored_nbytes for frame in frames) + sum(w.nbytes for w in weights)
+def _verify_content(core: OpenedCore, console: Console) -> Verified:
+    """Checks every resource, with a bar where somebody watches."""
+    resources = (*core.decoded.executables.values(), *core.decoded.weights.values())
     columns = (TextColumn("verifying content"), BarColumn(), TimeElapsedColumn())
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as progress:
-        task = progress.add_task("", total=total)
-        for frame in frames:
-            core.read_resource(frame.id, frame.kind)
-            progress.advance(task, frame.stored_nbytes)
-        for weight in weights:
-            core.map_weights(weight.id, verify=True).close()
-            progress.advance(task, weight.nbytes)
-    return total
+        task = progress.add_task("", total=sum(resource.stored_nbytes for resource in resources))
+        return verify_content(core, lambda nbytes: progress.advance(task, nbytes))
 
 
 def _replay_anything(runtime: ModelRuntime) -> None:

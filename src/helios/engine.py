@@ -82,7 +82,7 @@ class _Pending:
 class Engine:
     """Use `open`, as a context manager or with `close`. Thread-safe."""
 
-    def __init__(self, model: LoadedModel, frontend: Frontend, scheduler: SchedulerOptions) -> None:
+    def __init__(self, model: LoadedModel, frontend: Frontend) -> None:
         self.frontend = frontend
         self._model = model
         self._ids = itertools.count(1)
@@ -92,9 +92,9 @@ class Engine:
         self._asking = threading.Lock()
         self._failure: HeliosError | None = None
         self._registering = threading.Lock()
-        self._queue_capacity = scheduler.queue_capacity
+        self._queue_capacity = model.scheduler.queue_limit
         self._channel = InProcessChannel(self._deliver)
-        self._worker = ModelWorker(model.runtime, self._channel, scheduler)
+        self._worker = ModelWorker(model.runtime, self._channel, model.scheduler)
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
         self._thread.start()
 
@@ -105,27 +105,41 @@ class Engine:
         *,
         accept: str,
         publisher_key: bytes | None = None,
+        allow_unknown_publisher: bool = False,
+        core_key: str | Path | None = None,
+        cache_dir: str | Path | None = None,
+        allow_private_mirrors: bool = False,
         target: Literal["cpu", "reference"] = "cpu",
         threads: int | None = None,
         instruction_set: str | None = None,
         request_slots: int | None = None,
         cache_nbytes: int | None = None,
+        cache_share: float | None = None,
+        speculative_width: int | None = None,
+        history_drafting: bool = False,
         verify_weights: bool = True,
         oracle: bool = True,
         scheduler: SchedulerOptions | None = None,
     ) -> Engine:
         """Opens a core's folder and loads its model; `accept` must be the publisher's namespace,
-        the other options are those of `WorkerOptions`. Raises CoreError, ContractError or
-        ExecutionError."""
+        `core_key` the key file of a sealed core; the other options are those of `WorkerOptions`.
+        Raises CoreError, ContractError or ExecutionError."""
         options = WorkerOptions(
             core=str(core),
             accept=accept,
             publisher_key=publisher_key,
+            allow_unknown_publisher=allow_unknown_publisher,
+            core_key=None if core_key is None else str(core_key),
+            cache_dir=None if cache_dir is None else str(cache_dir),
+            allow_private_mirrors=allow_private_mirrors,
             target=target,
             threads=threads,
             instruction_set=instruction_set,
             request_slots=request_slots,
             cache_nbytes=cache_nbytes,
+            cache_share=cache_share,
+            speculative_width=speculative_width,
+            history_drafting=history_drafting,
             verify_weights=verify_weights,
             oracle=oracle,
             scheduler=scheduler or SchedulerOptions(),
@@ -134,9 +148,9 @@ class Engine:
         try:
             frontend = Bootstrap.load(model.core)
         except BaseException:
-            model.runtime.close()
+            model.native.close()
             raise
-        return cls(model, frontend, options.scheduler)
+        return cls(model, frontend)
 
     @property
     def info(self) -> WorkerReady:
@@ -240,7 +254,7 @@ class Engine:
         """Cancels what runs, waits for the device and lets go of the model. Idempotent."""
         self._channel.post([Shutdown()])
         self._thread.join()
-        self._model.runtime.close()
+        self._model.native.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,15 +1,16 @@
-"""The `ignition` command: prepare a checkpoint, list recipes, make keys.
+"""The `ignition` command: prepare a checkpoint, prepare a core again, say where its files lie,
+list recipes, make keys.
 
-Reads options and shows progress; the work is `preparation.prepare`'s. What is wrong is said in
-one line, with exit status 2. SIGINT and SIGTERM end a command cleanly, with 128 and their number.
+Reads options; the work is `preparation.prepare`'s, and `rebuild` has a module of its own. What is
+wrong is said in one line, with exit status 2. SIGINT and SIGTERM end a command cleanly, with 128
+and their number.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,18 +18,21 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from helios.errors import HeliosError
 from helios.version import VERSION
 from ignition import recipes
+from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
+from ignition.preparation.export import Carrier
+from ignition.preparation.locating import locate
 from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.prepare import Options
 from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
+from ignition.terminal import Terminal
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -92,6 +96,9 @@ def prepare(
         ),
     ] = "",
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    carrier: Annotated[
+        Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
+    ] = Carrier.PAYLOAD,
     licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing core.")] = False,
 ) -> None:
@@ -104,6 +111,7 @@ def prepare(
         recipe=recipe,
         storage=storage,
         target=target,
+        carrier=carrier,
         max_active=max_active,
         prefill=_capacities("--prefill", prefill),
         decode=None if decode is None else _capacities("--decode", decode),
@@ -113,8 +121,11 @@ def prepare(
     options.check()
     private_key = signing.read_private_key(key)
     console = Console(stderr=True)
-    prepare_core(checkpoint, out, options, private_key, _Terminal(console), replace=force)
+    prepare_core(checkpoint, out, options, private_key, Terminal(console), replace=force)
     console.print(f"wrote {out}", highlight=False)
+
+
+app.command("rebuild")(rebuild_command)
 
 
 @app.command("recipes")
@@ -126,6 +137,19 @@ def list_recipes() -> None:
     Console().print(table)
 
 
+@app.command("locate")
+def locate_command(
+    core: Annotated[Path, typer.Argument(help="The core's folder.")],
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(help="URL below which the files of resources/ are served; repeatable."),
+    ] = None,
+) -> None:
+    """Say from where a core's resources can be fetched. Needs no key: locations aren't signed."""
+    count = locate(core, mirror or ())
+    Console(stderr=True).print(f"wrote the locations of {count} resources", highlight=False)
+
+
 @app.command()
 def keygen(
     out: Annotated[Path, typer.Argument(help="Private key file; OUT.pub gets the public key.")],
@@ -133,45 +157,6 @@ def keygen(
     """Make a key that signs cores."""
     public = signing.generate(out)
     Console(stderr=True).print(f"wrote {out} (keep it private) and {public}", highlight=False)
-
-
-class _Terminal:
-    """Shows stages and notes on standard error: bars on a terminal, else a line a stage."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextmanager
-    def stage(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        if not self._console.is_terminal:
-            with self._line(title):
-                yield lambda done: None
-            return
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-        )
-        with bar:
-            task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=done)
-            bar.update(task, total=total or 1, completed=total or 1)
-
-    @contextmanager
-    def _line(self, title: str) -> Iterator[None]:
-        """The title while the stage runs, then the time that it took."""
-        began = time.monotonic()
-        self._console.print(f"{title} … ", end="", highlight=False)
-        ending = "failed"
-        try:
-            yield
-            ending = f"{time.monotonic() - began:.1f} s"
-        finally:
-            self._console.print(ending, highlight=False)
-
-    def note(self, text: str) -> None:
-        self._console.print(f"note: {text}", highlight=False, soft_wrap=True)
 
 
 def _default_name(checkpoint: Path) -> str:

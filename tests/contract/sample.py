@@ -47,13 +47,21 @@ PREFILL = [
 ]
 
 
+def sample_accesses(operation: str) -> list[pb.StateAccess]:
+    """What the sample's graphs and programs declare of the state."""
+    views = ["pending_token", "request"]
+    if operation != "INITIALIZE":
+        views.append("page_table")
+    return [pb.StateAccess(view=view, mode=pb.ACCESS_MODE_READ_WRITE) for view in views]
+
+
 def _graph(name: str, operation: str, bindings: list[pb.ValueBinding]) -> pb.GraphContract:
     return pb.GraphContract(
         name=name,
         operation=pb.Operation.Value(f"OPERATION_{operation}"),
         bindings=bindings,
-        accesses=[pb.StateAccess(view="request", mode=pb.ACCESS_MODE_READ_WRITE)],
-        pending_token=pb.PendingToken(state_view="request"),
+        accesses=sample_accesses(operation),
+        pending_token=pb.PendingToken(state_view="pending_token"),
         state_rows_per_request=1,
     )
 
@@ -113,7 +121,28 @@ def sample_contract() -> pb.ServingContract:
             state_views=[
                 pb.StateView(
                     name="request", buffer="request_state", row_stride=128, byte_extent=128
-                )
+                ),
+                pb.StateView(
+                    name="pending_token", buffer="request_state", row_stride=128, byte_extent=4
+                ),
+                pb.StateView(name="page_table", buffer="page_table", row_stride=24, byte_extent=24),
             ],
         ),
     )
+
+
+def sample_of_version(version: int) -> pb.ServingContract:
+    """The sample without what came after `version`."""
+    message = sample_contract()
+    message.model.version = version
+    if version < 3:
+        for part, fields in (
+            (message.model, ("input_vocabulary", "vision")),
+            (message.model.frontend, ("image_preparation", "image_layout")),
+        ):
+            for field in fields:
+                part.ClearField(field)
+    if version < 2:
+        for graph in message.model.graphs:
+            graph.ClearField("state_rows_per_request")
+    return message

@@ -121,8 +121,8 @@ ESCAPES = [
     ("file:link", "leads out"),
     ("file:linked-folder/outside", "leads out"),
     ("file:bad\0name", "no path below"),
-    ("s3:bucket/object", "only file: locations"),
-    ("outside", "only file: locations"),
+    ("s3:bucket/object", "only file:, https: and http: locations"),
+    ("outside", "only file:, https: and http: locations"),
     ("file:resources", "is no regular file"),
     ("file:absent", "no such file"),
 ]

@@ -68,7 +68,7 @@ def test_a_good_core_opens_and_gives_its_content(core_folder: Path) -> None:
     assert core.acceptance.licence_terms == "none"
     assert core.acceptance.public_key == PUBLIC_KEY
     assert len(core.digest) == 64
-    assert core.body.format_version == 2
+    assert core.decoded.carrier == "payload, format 2"
 
 
 def test_weights_are_a_read_only_aligned_mapping(core_folder: Path) -> None:

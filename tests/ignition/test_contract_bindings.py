@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from helios.contract.enums import AccessMode, Indexing, Operation, ValueSource
+from helios.contract.json_form import from_json, to_json
 from helios.contract.model import GraphContract
+from helios.contract.versions import NEWEST_VERSION
 from helios.errors import ContractError
 from ignition.preparation.paged_text import Extents
 from ignition.preparation.prepare import Options
@@ -119,7 +121,6 @@ def test_state_views_tile_the_request_row(captured: Capture) -> None:
 def test_the_contract_describes_the_model(captured: Capture, variant: str) -> None:
     v = VARIANTS[variant]
     contract = captured(variant).contract
-    assert contract.model.version == 3
     assert contract.model.vocabulary.sampled_tokens == TOKENS
     assert contract.model.vocabulary.mask_words == -(-TOKENS // 32)
     assert contract.model.input_vocabulary.input_tokens == v.vocabulary
@@ -131,6 +132,18 @@ def test_the_contract_describes_the_model(captured: Capture, variant: str) -> No
     assert len(region.planes) == 2 * v.layers
     # One request of 100 tokens, and as much for each of the two others.
     assert contract.cache_pages == 3 * 4
+
+
+@pytest.mark.clause("CONTRACT-2")
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_version_3_is_written(captured: Capture, variant: str) -> None:
+    assert captured(variant).serving.model.version == NEWEST_VERSION == 3
+
+
+@pytest.mark.clause("CONTRACT-6")
+def test_the_contract_survives_the_strict_json_form(captured: Capture) -> None:
+    message = captured("qwen2").serving
+    assert from_json(to_json(message)) == message
 
 
 def test_the_frontend_follows_checkpoint_and_template(captured: Capture) -> None:

@@ -79,7 +79,7 @@ def test_helios_opens_what_was_prepared(checkpoint_folder: Folder, tmp_path: Pat
 
     assert (core.contract.served_id, core.contract.aliases) == ("tiny", ("small",))
     assert core.contract.max_context_tokens == 128
-    deployment = core.body.deployment
+    deployment = core.deployment
     tokenizer = core.read_resource(deployment.tokenizer_resource, ResourceKind.TOKENIZER)
     assert tokenizer == (checkpoint_folder("llama") / "tokenizer.json").read_bytes()
     template = core.read_resource(deployment.template_resource, ResourceKind.CHAT_TEMPLATE)
@@ -88,7 +88,7 @@ def test_helios_opens_what_was_prepared(checkpoint_folder: Folder, tmp_path: Pat
     assert (rebuild.version, rebuild.recipe) == (1, "llama")
     assert rebuild.options["decode"] == "1,2"
     assert {"config.json", "model.safetensors"} <= {source.name for source in rebuild.sources}
-    assert core.body.publisher.licence_terms == "none"
+    assert core.acceptance.licence_terms == "none"
     assert progress.stages["replaying the oracle"] == (5, 5)
     total, done = progress.stages["packing weights"]
     assert total == done > 0
@@ -101,7 +101,7 @@ def test_the_oracle_is_what_the_reference_replays_from_the_core(
     prepare(checkpoint_folder(variant), tmp_path / "core", OPTIONS, KEY, Quiet())
     core = open_core(tmp_path / "core", accept="tests")
     oracle = core_pb2.Oracle.FromString(
-        core.read_resource(core.body.deployment.oracle_resource, ResourceKind.ORACLE)
+        core.read_resource(core.deployment.oracle_resource, ResourceKind.ORACLE)
     )
     lengths = [len(case.expected_tokens) for case in oracle.cases]
     assert lengths == sorted(lengths)
@@ -159,7 +159,7 @@ def test_a_checkpoint_without_a_template_gives_a_core_without_one(tmp_path: Path
     progress = Quiet()
     prepare(source, tmp_path / "core", OPTIONS, KEY, progress)
     core = open_core(tmp_path / "core", accept="tests")
-    assert core.body.deployment.template_resource == ""
+    assert core.deployment.template_resource == ""
     assert progress.stages["replaying the oracle"] == (3, 3)
 
 

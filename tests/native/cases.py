@@ -366,6 +366,13 @@ def _first(build: Callable[..., tuple[Any, ...]]) -> Callable[..., Case]:
     return build_case
 
 
+def _tuned(build: Callable[[np.random.Generator], Case], rng: np.random.Generator) -> Case:
+    """The launch with a blocking that isn't the default."""
+    case = build(rng)
+    operands = {**case.operands, "tuning": i32(2)}
+    return Case(f"{case.kernel}_tuned", operands, case.integers, case.floats)
+
+
 def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
     """Named launches that together touch every kernel, packing and format, with ragged extents."""
     sampled = partial(sample, rows=3, capacity=3, vocab=1043)
@@ -407,6 +414,8 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         _first(linear_silu_mul), packing=Packing.TILE16_BF16, format_=BF16_FORMAT,
         out_format=Q8_FORMAT, outputs=96, **many,
     )  # fmt: skip
+    for name in ("linear_TILE16_BF16_1", "silu_TILE16_Q8_0_2_2"):
+        made[f"{name}_tuned"] = partial(_tuned, made[name])
     for head_dim, page_tokens in ((64, 32), (38, 20), (128, 16)):
         extents: dict[str, Any] = {
             "q_heads": 6,

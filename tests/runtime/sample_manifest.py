@@ -11,7 +11,7 @@ import numpy as np
 from helios.kernels.catalogue import BY_NAME
 from helios.schema import contract_pb2 as contract
 from helios.schema import execution_pb2 as pb
-from tests.contract.sample import PAGE_TOKENS, SLOTS, VOCABULARY
+from tests.contract.sample import PAGE_TOKENS, SLOTS, VOCABULARY, sample_accesses
 
 LANES = 4
 TOKENS = 16
@@ -101,7 +101,7 @@ class _Manifest:
             batch_capacity=batch,
             token_capacity=1,
             packed_token_capacity=packed,
-            accesses=[contract.StateAccess(view="request", mode=contract.ACCESS_MODE_READ_WRITE)],
+            accesses=sample_accesses(operation),
         )
 
 

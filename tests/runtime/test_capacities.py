@@ -1,4 +1,4 @@
-"""Choosing slots, pages and programs, and planning memory."""
+"""Choosing slots and pages, and planning memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from helios.contract import PreparedContract, decode
-from helios.contract.enums import Operation
 from helios.errors import ContractError
 from helios.runtime.capacities import (
+    Capacities,
     available_nbytes,
+    beside_cache_nbytes,
     check_fits,
     choose_cache_pages,
     choose_request_slots,
@@ -19,7 +20,7 @@ from helios.runtime.capacities import (
 )
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_decoder import decode_manifest
-from helios.runtime.selection import choose_programs
+from helios.runtime.selection import select
 from tests.contract.sample import sample_contract
 from tests.runtime.sample_manifest import WEIGHT_NBYTES, sample_manifest
 
@@ -38,6 +39,7 @@ def manifest() -> Manifest:
     return decode_manifest(sample_manifest())
 
 
+@pytest.mark.clause("BOOT-7")
 @pytest.mark.parametrize(("asked", "chosen"), [(None, 4), (1, 1), (4, 4)])
 def test_request_slots_can_be_lowered(
     contract: PreparedContract, asked: int | None, chosen: int
@@ -51,71 +53,90 @@ def test_other_request_slots_are_refused(contract: PreparedContract, asked: int)
         choose_request_slots(contract, asked)
 
 
-@pytest.mark.parametrize(("slots", "kept"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 4]), (4, [1, 2, 4])])
-def test_decode_programs_up_to_the_smallest_that_covers_the_slots(
-    manifest: Manifest, slots: int, kept: list[int]
-) -> None:
-    chosen = choose_programs(manifest, slots)
-    assert [p.batch_capacity for p in chosen if p.operation is Operation.DECODE] == kept
-    others = [p.name for p in chosen if p.operation is not Operation.DECODE]
-    assert others == ["initialize.b4", "prefill.p8", "prefill.p16"]
-
-
-@pytest.mark.parametrize("operation", [Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE])
-def test_a_missing_operation_is_refused(manifest: Manifest, operation: Operation) -> None:
-    programs = tuple(p for p in manifest.programs if p.operation is not operation)
-    with pytest.raises(ContractError, match=f"no {operation.name} program"):
-        choose_programs(replace(manifest, programs=programs), 1)
-
-
-def test_uncovered_slots_and_other_operations_are_refused(manifest: Manifest) -> None:
-    with pytest.raises(ContractError, match="no DECODE program takes 5 lanes"):
-        choose_programs(manifest, 5)
-    foreign = replace(manifest.programs[0], name="restore", operation=Operation.RESTORE)
-    with pytest.raises(ContractError, match="RESTORE"):
-        choose_programs(replace(manifest, programs=(*manifest.programs, foreign)), 1)
-    tuned = replace(manifest.programs[0], tuned=(("choice", "tune"),))
-    with pytest.raises(ContractError, match=r"initialize\.b4: .*tuning"):
-        choose_programs(replace(manifest, programs=(tuned, *manifest.programs[1:])), 1)
-
-
 PAGES = [
-    (None, PLENTY, 4, 4 * ONE_CONTEXT),  # every slot its whole context, shorter than 1024
-    (None, PLENTY, 1, ONE_CONTEXT),
-    (None, 4 * 10 * PAGE_NBYTES, 4, 10),  # a quarter of what is available
-    (None, 0, 4, ONE_CONTEXT),  # but at least one context
-    (ONE_CONTEXT * PAGE_NBYTES, 0, 4, ONE_CONTEXT),
-    (8 * PAGE_NBYTES - 1, 0, 4, 7),
-    (1000 * PAGE_NBYTES, 0, 1, 1000),
+    (Capacities(), PLENTY, 4, 4 * ONE_CONTEXT),  # every slot its whole context, shorter than 1024
+    (Capacities(), PLENTY, 1, ONE_CONTEXT),
+    (Capacities(), 4 * 10 * PAGE_NBYTES, 4, 10),  # a quarter of what is available
+    (Capacities(), 0, 4, ONE_CONTEXT),  # but at least one context
+    (Capacities(cache_nbytes=ONE_CONTEXT * PAGE_NBYTES), 0, 4, ONE_CONTEXT),
+    (Capacities(cache_nbytes=8 * PAGE_NBYTES - 1), 0, 4, 7),
+    (Capacities(cache_nbytes=1000 * PAGE_NBYTES), 0, 1, 1000),
+    (Capacities(cache_share=0.25), 4 * 9 * PAGE_NBYTES + 3, 4, 9),
+    (Capacities(cache_share=1.0), 12 * PAGE_NBYTES, 4, 12),
 ]
 
 
+@pytest.mark.clause("BOOT-7")
 @pytest.mark.parametrize(("asked", "available", "slots", "pages"), PAGES)
 def test_cache_pages(
     contract: PreparedContract,
     manifest: Manifest,
-    asked: int | None,
+    asked: Capacities,
     available: int,
     slots: int,
     pages: int,
 ) -> None:
     assert page_nbytes(manifest) == PAGE_NBYTES
-    assert choose_cache_pages(contract, manifest, slots, asked, available) == pages
+    assert choose_cache_pages(contract, manifest, slots, asked, available, available) == pages
 
 
-@pytest.mark.parametrize("asked", [0, -1, ONE_CONTEXT * PAGE_NBYTES - 1])
+@pytest.mark.clause("BOOT-7")
+def test_a_share_is_of_what_the_rest_of_the_model_leaves(
+    contract: PreparedContract, manifest: Manifest
+) -> None:
+    beside = beside_cache_nbytes(manifest, 4)
+    classes = select(contract, manifest, Capacities(), PLENTY).plan.nbytes_by_class()
+    assert beside == sum(n for kind, n in classes.items() if kind is not BufferClass.CACHE)
+    assert classes[BufferClass.WEIGHT] > 0
+    available = beside + 2 * 10 * PAGE_NBYTES
+    chosen = select(contract, manifest, Capacities(cache_share=0.5), available)
+    assert chosen.cache_pages == 10
+    # The preparation's own count, 24, plays no part.
+    assert contract.cache_pages == 24
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Capacities(cache_nbytes=0),
+        Capacities(cache_nbytes=-1),
+        Capacities(cache_nbytes=ONE_CONTEXT * PAGE_NBYTES - 1),
+        Capacities(cache_share=1e-12),
+    ],
+)
 def test_a_cache_smaller_than_one_context_is_refused(
-    contract: PreparedContract, manifest: Manifest, asked: int
+    contract: PreparedContract, manifest: Manifest, asked: Capacities
 ) -> None:
     with pytest.raises(ContractError, match=r"24 tokens takes 6 pages. Ask for 1 MiB"):
-        choose_cache_pages(contract, manifest, 4, asked, PLENTY)
+        choose_cache_pages(contract, manifest, 4, asked, PLENTY, PLENTY)
+
+
+def test_a_share_of_memory_that_isn_t_left_is_refused(
+    contract: PreparedContract, manifest: Manifest
+) -> None:
+    with pytest.raises(ContractError, match="0 B hold 0 pages"):
+        choose_cache_pages(contract, manifest, 4, Capacities(cache_share=1), PLENTY, -5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cache_share": 0.0},
+        {"cache_share": 1.5},
+        {"cache_share": float("nan")},
+        {"cache_share": 0.5, "cache_nbytes": 1},
+    ],
+)
+def test_a_cache_size_that_is_none_is_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ContractError, match="cache size"):
+        Capacities(**values)  # type: ignore[arg-type]
 
 
 def test_a_long_context_takes_1024_tokens_a_slot_by_default(
     contract: PreparedContract, manifest: Manifest
 ) -> None:
     long = replace(contract, max_context_tokens=4096)
-    assert choose_cache_pages(long, manifest, 8, None, PLENTY) == 8 * 256
+    assert choose_cache_pages(long, manifest, 8, Capacities(), PLENTY, PLENTY) == 8 * 256
 
 
 def test_a_plan_resolves_every_size(manifest: Manifest) -> None:

@@ -10,6 +10,7 @@ from tests.scheduler.driving import Driver, request
 from tests.scheduler.fake_model import FakeModel, alone, geometry
 
 
+@pytest.mark.clause("BOOT-6")
 def test_what_can_never_fit_is_refused_at_once() -> None:
     driver = Driver(FakeModel(geometry(pages=5, page_tokens=4, context=40)))
     driver.submit(request(1, prompt=16, limit=5))  # 20 stored tokens, 5 pages

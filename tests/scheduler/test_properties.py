@@ -77,7 +77,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             and -(-one.stored_tokens // shape.page_tokens) <= shape.cache_pages
         )
         live = sum(not got.ended for got in self.driver.got.values())
-        room = live < shape.request_slots + self.driver.scheduler.options.queue_capacity
+        room = live < shape.request_slots + self.driver.scheduler.options.queue_limit
         try:
             self.driver.submit(one)
         except AdmissionError:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from helios.cli_values import read_public_key
+from helios.core.trust import TrustedPublisher, TrustStore
 from ignition.preparation import signing
 from ignition.preparation.prepare import Options, prepare
 from tests.checkpoints import write_huggingface
@@ -27,9 +29,10 @@ class _Silent:
 
 @pytest.fixture(scope="session")
 def publisher_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A private key file; its public key lies beside it."""
+    """A private key file, trusted for the tests' namespace; its public key lies beside it."""
     path = tmp_path_factory.mktemp("keys") / "publisher.key"
-    signing.generate(path)
+    public = read_public_key(signing.generate(path))
+    TrustStore().add(TrustedPublisher(NAMESPACE, public))
     return path
 
 

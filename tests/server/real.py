@@ -31,11 +31,12 @@ def run_cli(*arguments: object, text: str = "") -> subprocess.CompletedProcess[s
 
 @dataclass
 class ServerProcess:
-    """A server that said it is ready."""
+    """A server that said it is ready, in the line `ready`."""
 
     process: subprocess.Popen[str]
     url: str
     http: httpx.Client
+    ready: str
 
     def metrics(self) -> dict[str, float]:
         """Samples of `/metrics` by name and labels, as they are written."""
@@ -73,9 +74,10 @@ def server_process(core: Path, *options: str) -> Iterator[ServerProcess]:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
-            assert process.stdout.readline().startswith("ready: ")
+            ready = process.stdout.readline()
+            assert ready.startswith("ready: ")
             with httpx.Client(base_url=url, timeout=DEADLINE_S) as http:
-                yield ServerProcess(process, url, http)
+                yield ServerProcess(process, url, http, ready)
         finally:
             process.terminate()
             process.wait(DEADLINE_S)

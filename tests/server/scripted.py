@@ -45,6 +45,19 @@ def says(text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEN
     return script
 
 
+READY = WorkerReady(
+    kernel_path="cpu/portable",
+    request_slots=4,
+    speculative_width=0,
+    cache_pages=24,
+    cache_nbytes=24 << 10,
+    page_tokens=4,
+    max_context_tokens=256,
+    queue_capacity=4,
+    startup_ms={},
+)
+
+
 @dataclass
 class ScriptedClient:
     """A `WorkerClient`; `script` may be exchanged between requests. `ended` counts iterators
@@ -61,7 +74,7 @@ class ScriptedClient:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     async def ready(self) -> WorkerReady:
-        return WorkerReady("cpu/portable", 4, 24, 4, 256, {})
+        return READY
 
     async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
         self.submitted.append(request)
@@ -131,7 +144,7 @@ def served_model(client: ScriptedClient, *, permits: int = 8) -> ServedModel:
         preparation=ThreadPoolExecutor(1),
         namespace="tests",
         digest="0123456789abcdef",
-        kernel_path="cpu/portable",
+        ready=READY,
         created=1_700_000_000,
     )
 

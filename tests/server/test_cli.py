@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from helios.cli_chat import answer_once, converse
-from helios.cli_values import parse_size
 from helios.cli_verify import verify_core
+from helios.contract import decode
+from helios.contract.json_form import from_json
 from helios.errors import ExecutionError, HeliosError
 from helios.runtime.reference.differ import TOLERANCES, LockstepDevice
+from helios.sizes import parse_size, parse_size_or_share
 from helios.version import VERSION
 from helios.wording import counted, show_size
+from helios.worker.options import WorkerOptions
 from tests.server.real import NAMESPACE, ServerProcess, run_cli
 
 ACCEPT = ("--accept", NAMESPACE)
@@ -206,13 +209,9 @@ def test_a_launch_that_differs_is_named(core_folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(LockstepDevice.__init__, "__defaults__", (dict.fromkeys(TOLERANCES, -1.0),))
     with pytest.raises(ExecutionError, match=r"program \S+, launch \d+ .* in buffer"):
         verify_core(
-            core_folder,
-            NAMESPACE,
-            target="cpu",
+            WorkerOptions(core=str(core_folder), accept=NAMESPACE, threads=1, request_slots=1),
+            "cpu",
             lockstep=True,
-            threads=1,
-            instruction_set=None,
-            publisher_key=None,
         )
 
 
@@ -260,6 +259,28 @@ def test_sizes(text: str, nbytes: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(HeliosError, match="is no size"):
         parse_size(text)
+
+
+@pytest.mark.clause("BOOT-7")
+@pytest.mark.parametrize(
+    ("text", "size"), [("25%", 0.25), (" 0.5 %", 0.005), ("100%", 1.0), ("2GiB", 2 << 30)]
+)
+def test_cache_memory_is_a_size_or_a_share(text: str, size: float) -> None:
+    got = parse_size_or_share(text)
+    assert got == size
+    assert isinstance(got, float) == ("%" in text)
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "-1%", "%", "5%%", "much"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(HeliosError, match=r"is no (share|size)"):
+        parse_size_or_share(text)
+
+
+def test_inspect_prints_the_contract_as_it_was_signed(core_folder: Path) -> None:
+    message = from_json(_succeeds("inspect", core_folder, "--contract"))
+    assert message.served_id == "tiny"
+    assert decode(message).max_active == 8
 
 
 def test_sizes_are_shown_in_fitting_units() -> None:

@@ -145,9 +145,10 @@ def _stuck_server(core: Path) -> Iterator[tuple[ServerProcess, ThreadPoolExecuto
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
-            assert process.stdout.readline().startswith("ready: ")
+            ready = process.stdout.readline()
+            assert ready.startswith("ready: ")
             with httpx.Client(base_url=url, timeout=DEADLINE_S) as http:
-                yield ServerProcess(process, url, http), pool
+                yield ServerProcess(process, url, http, ready), pool
         finally:
             process.kill()
 

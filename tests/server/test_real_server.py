@@ -198,6 +198,38 @@ def test_permits_are_the_cores_queue_and_the_slots(
     assert real_server.metrics()["flare_http_permit_capacity"] == expected
 
 
+@pytest.mark.clause("BOOT-1", "BOOT-7", "BOOT-9")
+def test_resulting_capacities_are_printed_and_shown(core_folder: Path) -> None:
+    """What is said explicitly wins over the core's defaults; the rest is the core's."""
+    contract = open_core(core_folder, accept=NAMESPACE).contract
+    assert contract.defaults.queue_capacity != 3
+    options = ("--threads", "1", "--max-active", "2", "--queue-capacity", "3")
+    with server_process(core_folder, *options, "--cache-memory", "2MiB") as server:
+        metrics = server.metrics()
+        assert metrics["flare_request_slots"] == 2
+        assert metrics["flare_queue_capacity"] == 3
+        assert metrics["flare_http_permit_capacity"] == 5
+        assert metrics["flare_context_tokens"] == contract.max_context_tokens
+        assert metrics["flare_speculative_width"] == 0
+        pages, tokens = metrics["flare_cache_pages"], metrics["flare_cache_tokens"]
+        assert tokens == pages * contract.model.cache.page_tokens
+        page_nbytes = metrics["flare_cache_bytes"] / pages
+        assert (2 << 20) - page_nbytes < metrics["flare_cache_bytes"] <= 2 << 20
+        assert metrics["flare_pages_free"] == pages
+        assert f"2 slots, queue of 3, {tokens:.0f} tokens of cache (2.0 MiB)" in server.ready
+        assert f"context of {contract.max_context_tokens}" in server.ready
+
+
+@pytest.mark.clause("BOOT-9")
+def test_the_cores_defaults_fill_what_isn_t_said(
+    real_server: ServerProcess, core_folder: Path
+) -> None:
+    contract = open_core(core_folder, accept=NAMESPACE).contract
+    metrics = real_server.metrics()
+    assert metrics["flare_queue_capacity"] == contract.defaults.queue_capacity
+    assert metrics["flare_request_slots"] == contract.max_active
+
+
 def test_a_reader_that_pauses_loses_nothing_and_holds_up_nobody(
     real_server: ServerProcess,
 ) -> None:

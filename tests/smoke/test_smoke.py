@@ -22,7 +22,9 @@ def test_a_checkpoint_becomes_a_core_that_answers(tmp_path: Path) -> None:
     )
     prepare(checkpoint, tmp_path / "core", options, Ed25519PrivateKey.generate(), Silent())
     brief = GenerationOptions(max_tokens=6, temperature=0.0)
-    with Engine.open(tmp_path / "core", accept="smoke", threads=1) as engine:
+    with Engine.open(
+        tmp_path / "core", accept="smoke", allow_unknown_publisher=True, threads=1
+    ) as engine:
         alone = engine.generate(["the sea"], brief)[0]
         together = engine.generate(["the sea", "a ship and its long wake"], brief)
     assert len(alone.tokens) == 6

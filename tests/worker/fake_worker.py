@@ -45,7 +45,7 @@ def main(mode: str, descriptor: str) -> int:
     model = DyingModel(geometry()) if mode == "dies" else FakeModel(geometry(pages=64, slots=8))
     if mode == "breaks":
         model.breaks_at = 3
-    channel.send([WorkerReady("fake", 8, 64, 4, 40, {"load": 1.0})])
+    channel.send([WorkerReady("fake", 8, 0, 64, 1 << 16, 4, 40, 16, {"load": 1.0})])
     try:
         ModelWorker(model, channel).run()
     finally:

@@ -36,7 +36,7 @@ TO_WORKER: list[ToWorker] = [
     Shutdown(),
 ]
 FROM_WORKER: list[FromWorker] = [
-    WorkerReady("cpu/avx2", 32, 100, 32, 2048, {"open": 1.5}),
+    WorkerReady("cpu/avx2", 32, 0, 100, 1 << 20, 32, 2048, 256, {"open": 1.5}),
     WorkerFailed("CoreError", "no such folder"),
     TokensEvent(7, [5], [-0.25], 0),
     RejectedEvent(8, "too long"),

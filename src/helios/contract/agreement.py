@@ -10,6 +10,7 @@ from helios.contract.enums import Operation, ValueSource
 from helios.contract.fields import refuse, unique
 from helios.contract.model import GraphContract, ModelContract, StateView
 
+TOKEN_NBYTES = 4  # of a token id in device state
 # Operations that consume the pending token of the round before.
 _FEEDS_PENDING = (Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED)
 # Operations that leave a pending token or prepare its place.
@@ -60,6 +61,8 @@ def _check_pending(graph: GraphContract, where: str, views: dict[str, StateView]
     path = f"{where}.pending_token.state_view"
     if view not in views:
         refuse(path, f"no state view {view!r}")
+    if views[view].byte_extent != TOKEN_NBYTES:
+        refuse(path, f"{view!r} has {views[view].byte_extent} bytes, a token has {TOKEN_NBYTES}")
     mode = next((access.mode for access in graph.accesses if access.view == view), None)
     if mode is None:
         refuse(path, f"the graph declares no access to {view!r}")
@@ -70,10 +73,12 @@ def _check_pending(graph: GraphContract, where: str, views: dict[str, StateView]
 
 
 def _check_speculative(graph: GraphContract, where: str, views: dict[str, StateView]) -> None:
-    if graph.draft_cursor is not None and graph.draft_cursor.state_view not in views:
-        refuse(
-            f"{where}.draft_cursor.state_view", f"no state view {graph.draft_cursor.state_view!r}"
-        )
+    if graph.draft_cursor is not None:
+        view, path = graph.draft_cursor.state_view, f"{where}.draft_cursor.state_view"
+        if view not in views:
+            refuse(path, f"no state view {view!r}")
+        if views[view].byte_extent != TOKEN_NBYTES:
+            refuse(path, f"{view!r} has {views[view].byte_extent} bytes, a cursor {TOKEN_NBYTES}")
     if graph.operation is Operation.SPECULATIVE:
         lengths = [b.source.name for b in graph.bindings if b.source in _LENGTHS]
         if len(lengths) != 1:

@@ -26,9 +26,9 @@ from helios.contract.model import (
     VisionContract,
     Vocabulary,
 )
+from helios.contract.versions import CONTRACT_VERSIONS, in_newest_form
 from helios.schema import contract_pb2
 
-CONTRACT_VERSIONS = (1, 2, 3)
 _PAGED = (CacheRegionKind.PAGED_KEY_VALUE, CacheRegionKind.PAGED_LATENT)
 
 
@@ -40,6 +40,7 @@ def decode(message: contract_pb2.ServingContract) -> PreparedContract:
         known = ", ".join(map(str, CONTRACT_VERSIONS))
         refuse("model.version", f"version {version} is not supported", f"This Helios reads {known}")
     fields.refuse_unknown_fields(message)
+    message = in_newest_form(message)
     contract = PreparedContract(
         served_id=name(message.served_id, "served_id"),
         aliases=each(message.aliases, "aliases", name),

@@ -1,71 +1,37 @@
-"""The signed body of a core, decoded: resources with their commitments, targets, publisher.
+"""The signed part of a core, decoded: publisher, targets, and the resources that serve them.
 
-Reads a message whose signature has been verified; a signer can still be wrong or hostile, so
-every size, count and reference is checked before anything uses it. `opened_core` is the caller.
+Two carriers say the same in different messages: a payload core's `CoreBody`, a logical-resource
+core's `ProtectedIndex`. Both become one `DecodedBody` here, and nothing behind it asks which it
+was. The signature has been verified; references are checked. `opened_core` is the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from helios.contract.fields import refuse_unknown_fields
 from helios.core.format import (
-    CHUNK_NBYTES,
-    DECODED_LIMIT_NBYTES,
     FORMAT_VERSION,
+    INDEX_VERSION_FRAMES,
+    INDEX_VERSION_SEALED,
     SHA256_NBYTES,
-    WEIGHT_ALIGNMENT,
-    WEIGHT_LIMIT_NBYTES,
-    chunk_count,
-    frame_content_name,
-    weight_content_name,
+)
+from helios.core.resources import (
+    FrameResource,
+    ResourceKind,
+    SealedResource,
+    WeightResource,
+    decode_frame_resource,
+    decode_sealed_resource,
+    decode_weight_resource,
 )
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
 
-
-class ResourceKind(IntEnum):
-    """What an executable resource holds. Numbers are the schema's."""
-
-    EXECUTION_MANIFEST = 1
-    TOKENIZER = 2
-    CHAT_TEMPLATE = 3
-    ORACLE = 4
-    MODULE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FrameResource:
-    """An executable resource: one zstd frame of `stored_nbytes`, committed in chunks."""
-
-    id: str
-    kind: ResourceKind
-    stored_nbytes: int
-    stored_sha256: bytes
-    decoded_nbytes: int
-    chunk_sha256: tuple[bytes, ...]
-
-    @property
-    def content_name(self) -> str:
-        """File name of the content."""
-        return frame_content_name(self.stored_sha256)
-
-
-@dataclass(frozen=True, slots=True)
-class WeightResource:
-    """Raw bytes, committed in chunks, used in place."""
-
-    id: str
-    nbytes: int
-    chunk_sha256: tuple[bytes, ...]
-
-    @property
-    def content_name(self) -> str:
-        """File name of the content."""
-        return weight_content_name(self.chunk_sha256)
+Deployment = core_pb2.DeploymentBody | core_pb2.ModelIndex
+Carried = core_pb2.CoreBody | core_pb2.ProtectedIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,76 +53,117 @@ class DeploymentTarget:
 
 @dataclass(frozen=True)
 class DecodedBody:
-    """A body's parts by id; `template_resource` and `oracle_resource` are empty where absent."""
+    """A core's parts by id. `carrier` is for people. `deployment` is the message whose contract,
+    rebuild manifest and weight catalogs are decoded apart, and no part of equality. `key_id` names
+    the key of a sealed core. `template_resource` and `oracle_resource` are empty where absent."""
 
+    carrier: str
     namespace: str
     licence_terms: str
-    frames: Mapping[str, FrameResource]
-    weights: Mapping[str, WeightResource]
+    deployment: Deployment = field(compare=False)
+    executables: Mapping[str, FrameResource | SealedResource]
+    weights: Mapping[str, WeightResource | SealedResource]
+    key_id: bytes | None
     targets: Mapping[str, DeploymentTarget]
     tokenizer_resource: str
     template_resource: str
     oracle_resource: str
 
 
-def decode_body(message: core_pb2.CoreBody) -> DecodedBody:
+def decode_body(message: Carried) -> DecodedBody:
     """The checked body; its contract is decoded apart. Raises CoreError naming the field."""
+    if isinstance(message, core_pb2.CoreBody):
+        return _decode_payload(message)
+    return _decode_index(message)
+
+
+def _decode_payload(message: core_pb2.CoreBody) -> DecodedBody:
     if message.format_version != FORMAT_VERSION:
         raise CoreError(
             f"payload format version {message.format_version} is not supported",
             where="format_version",
             remedy=f"This Helios reads version {FORMAT_VERSION}",
         )
-    _refuse_unknown(message)
-    if not message.publisher.namespace:
-        raise CoreError("is empty", where="publisher.namespace")
-    if not message.deployment.HasField("contract"):
-        raise CoreError("is missing", where="deployment.contract")
-    frames = {
-        resource.id: _frame(resource, f"executable_resources[{i}]")
-        for i, resource in enumerate(message.executable_resources)
-    }
-    weights = {
-        resource.id: _weight(resource, f"weight_resources[{i}]")
-        for i, resource in enumerate(message.weight_resources)
-    }
-    count = len(message.executable_resources) + len(message.weight_resources)
-    if len(frames.keys() | weights.keys()) != count:
-        raise CoreError("two resources have the same id", where="executable and weight resources")
-    deployment = message.deployment
-    where = "deployment"
-    _refer(frames, deployment.tokenizer_resource, ResourceKind.TOKENIZER, f"{where}.tokenizer")
-    if deployment.template_resource:
-        kind = ResourceKind.CHAT_TEMPLATE
-        _refer(frames, deployment.template_resource, kind, f"{where}.template")
-    if deployment.oracle_resource:
-        _refer(frames, deployment.oracle_resource, ResourceKind.ORACLE, f"{where}.oracle")
-    targets = [
-        _target(target, f"{where}.targets[{i}]", frames, weights)
-        for i, target in enumerate(deployment.targets)
-    ]
-    if len({target.name for target in targets}) != len(targets):
-        raise CoreError("two targets have the same name", where=f"{where}.targets")
-    return DecodedBody(
-        namespace=message.publisher.namespace,
-        licence_terms=message.publisher.licence_terms,
-        frames=frames,
-        weights=weights,
-        targets={target.name: target for target in targets},
-        tokenizer_resource=deployment.tokenizer_resource,
-        template_resource=deployment.template_resource,
-        oracle_resource=deployment.oracle_resource,
+    stripped = core_pb2.CoreBody()
+    stripped.CopyFrom(message)
+    _refuse_unknown(stripped, stripped.deployment)
+    return _decode(
+        f"payload, format {FORMAT_VERSION}",
+        message.publisher,
+        message.deployment,
+        "deployment",
+        [
+            decode_frame_resource(resource, f"executable_resources[{i}]")
+            for i, resource in enumerate(message.executable_resources)
+        ],
+        [
+            decode_weight_resource(resource, f"weight_resources[{i}]")
+            for i, resource in enumerate(message.weight_resources)
+        ],
+        key_id=None,
     )
 
 
-def _refuse_unknown(message: core_pb2.CoreBody) -> None:
-    """Unknown fields anywhere but in what only describes preparation (rebuild manifest, weight
-    catalogs) and in the contract, whose decoder names its own."""
-    stripped = core_pb2.CoreBody()
+def _decode_index(message: core_pb2.ProtectedIndex) -> DecodedBody:
+    if message.version not in (INDEX_VERSION_FRAMES, INDEX_VERSION_SEALED):
+        raise CoreError(
+            f"index version {message.version} is not supported",
+            where="version",
+            remedy=f"This Helios reads versions {INDEX_VERSION_SEALED} and {INDEX_VERSION_FRAMES}",
+        )
+    stripped = core_pb2.ProtectedIndex()
     stripped.CopyFrom(message)
-    stripped.deployment.ClearField("rebuild")
-    stripped.deployment.ClearField("contract")
-    for target in stripped.deployment.targets:
+    _refuse_unknown(stripped, stripped.model)
+    executables: list[FrameResource | SealedResource]
+    weights: list[WeightResource | SealedResource]
+    if message.version == INDEX_VERSION_FRAMES:
+        _refuse_foreign(message, ("encrypted", "key_id"))
+        executables = [
+            decode_frame_resource(resource, f"frames[{i}]")
+            for i, resource in enumerate(message.frames)
+        ]
+        weights = [
+            decode_weight_resource(resource, f"weights[{i}]")
+            for i, resource in enumerate(message.weights)
+        ]
+        carrier, key_id = "logical resources, index 6 (zstd frames)", None
+    else:
+        _refuse_foreign(message, ("frames", "weights"))
+        sealed = _decode_sealed(message)
+        executables = [r for r in sealed if r.kind is not ResourceKind.WEIGHTS]
+        weights = [r for r in sealed if r.kind is ResourceKind.WEIGHTS]
+        carrier, key_id = "logical resources, index 4 (AES-GCM chunks)", message.key_id
+    return _decode(
+        carrier, message.publisher, message.model, "model", executables, weights, key_id=key_id
+    )
+
+
+def _decode_sealed(message: core_pb2.ProtectedIndex) -> list[SealedResource]:
+    if len(message.key_id) != SHA256_NBYTES:
+        raise CoreError(f"has {len(message.key_id)} bytes, not {SHA256_NBYTES}", where="key_id")
+    sealed = [
+        decode_sealed_resource(resource, f"encrypted[{i}]")
+        for i, resource in enumerate(message.encrypted)
+    ]
+    # A nonce that occurs twice under one key gives both contents away.
+    if len({resource.nonce_prefix for resource in sealed}) != len(sealed):
+        raise CoreError("two resources have the same nonce prefix", where="encrypted")
+    return sealed
+
+
+def _refuse_foreign(message: core_pb2.ProtectedIndex, names: Iterable[str]) -> None:
+    """Refuses fields that belong to another version."""
+    for name in names:
+        if getattr(message, name):
+            raise CoreError(f"index version {message.version} has no such field", where=name)
+
+
+def _refuse_unknown(stripped: Carried, deployment: Deployment) -> None:
+    """Unknown fields anywhere but in what only describes preparation (rebuild manifest, weight
+    catalogs) and in the contract, whose decoder names its own. Empties those parts."""
+    deployment.ClearField("rebuild")
+    deployment.ClearField("contract")
+    for target in deployment.targets:
         for rank in target.ranks:
             rank.ClearField("weight_catalog")
     try:
@@ -165,65 +172,64 @@ def _refuse_unknown(message: core_pb2.CoreBody) -> None:
         raise CoreError(error.what, where=error.where, remedy=error.remedy) from None
 
 
-def _frame(message: Any, where: str) -> FrameResource:
-    where = _named(message.id, where)
-    try:
-        kind = ResourceKind(message.kind)
-    except ValueError:
-        raise CoreError(f"unknown resource kind {message.kind}", where=where) from None
-    if not 1 <= message.stored.nbytes <= DECODED_LIMIT_NBYTES:
-        raise CoreError(f"stored length {message.stored.nbytes} is out of bounds", where=where)
-    if message.decoded_nbytes > DECODED_LIMIT_NBYTES:
-        raise CoreError(f"decoded length {message.decoded_nbytes} is out of bounds", where=where)
-    if len(message.stored.sha256) != SHA256_NBYTES:
-        raise CoreError("the stored digest is no SHA-256", where=where)
-    return FrameResource(
-        id=message.id,
-        kind=kind,
-        stored_nbytes=message.stored.nbytes,
-        stored_sha256=message.stored.sha256,
-        decoded_nbytes=message.decoded_nbytes,
-        chunk_sha256=_commitments(message, message.stored.nbytes, where),
+def _decode(
+    carrier: str,
+    publisher: core_pb2.Publisher,
+    deployment: Deployment,
+    where: str,
+    executables: Sequence[FrameResource | SealedResource],
+    weights: Sequence[WeightResource | SealedResource],
+    *,
+    key_id: bytes | None,
+) -> DecodedBody:
+    """What both carriers share; `where` is the deployment's field."""
+    if not publisher.namespace:
+        raise CoreError("is empty", where="publisher.namespace")
+    if not deployment.HasField("contract"):
+        raise CoreError("is missing", where=f"{where}.contract")
+    known = _by_id(executables)
+    known_weights = _by_id(weights)
+    if len(known.keys() | known_weights.keys()) != len(executables) + len(weights):
+        raise CoreError("two resources have the same id", where="resources")
+    _refer(known, deployment.tokenizer_resource, ResourceKind.TOKENIZER, f"{where}.tokenizer")
+    if deployment.template_resource:
+        kind = ResourceKind.CHAT_TEMPLATE
+        _refer(known, deployment.template_resource, kind, f"{where}.template")
+    if deployment.oracle_resource:
+        _refer(known, deployment.oracle_resource, ResourceKind.ORACLE, f"{where}.oracle")
+    targets = [
+        _target(target, f"{where}.targets[{i}]", known, known_weights)
+        for i, target in enumerate(deployment.targets)
+    ]
+    if len({target.name for target in targets}) != len(targets):
+        raise CoreError("two targets have the same name", where=f"{where}.targets")
+    return DecodedBody(
+        carrier=carrier,
+        namespace=publisher.namespace,
+        licence_terms=publisher.licence_terms,
+        deployment=deployment,
+        executables=known,
+        weights=known_weights,
+        key_id=key_id,
+        targets={target.name: target for target in targets},
+        tokenizer_resource=deployment.tokenizer_resource,
+        template_resource=deployment.template_resource,
+        oracle_resource=deployment.oracle_resource,
     )
 
 
-def _weight(message: Any, where: str) -> WeightResource:
-    where = _named(message.id, where)
-    if not 1 <= message.nbytes <= WEIGHT_LIMIT_NBYTES:
-        raise CoreError(f"length {message.nbytes} is out of bounds", where=where)
-    if message.alignment != WEIGHT_ALIGNMENT:
-        raise CoreError(f"alignment {message.alignment} is not {WEIGHT_ALIGNMENT}", where=where)
-    return WeightResource(
-        id=message.id,
-        nbytes=message.nbytes,
-        chunk_sha256=_commitments(message, message.nbytes, where),
-    )
+Resource = TypeVar("Resource", FrameResource | SealedResource, WeightResource | SealedResource)
 
 
-def _named(resource: str, where: str) -> str:
-    if not resource:
-        raise CoreError("is empty", where=f"{where}.id")
-    return f"resource {resource!r}"
-
-
-def _commitments(message: Any, nbytes: int, where: str) -> tuple[bytes, ...]:
-    if message.chunk_nbytes != CHUNK_NBYTES:
-        raise CoreError(f"chunks of {message.chunk_nbytes} bytes, not {CHUNK_NBYTES}", where=where)
-    digests = tuple(message.chunk_sha256)
-    if len(digests) != chunk_count(nbytes):
-        raise CoreError(
-            f"{len(digests)} chunk digests for {chunk_count(nbytes)} chunks", where=where
-        )
-    if any(len(digest) != SHA256_NBYTES for digest in digests):
-        raise CoreError("a chunk digest is no SHA-256", where=where)
-    return digests
+def _by_id(resources: Sequence[Resource]) -> dict[str, Resource]:
+    return {resource.id: resource for resource in resources}
 
 
 def _target(
-    message: Any,
+    message: core_pb2.DeploymentTarget,
     where: str,
-    frames: Mapping[str, FrameResource],
-    weights: Mapping[str, WeightResource],
+    executables: Mapping[str, FrameResource | SealedResource],
+    weights: Mapping[str, WeightResource | SealedResource],
 ) -> DeploymentTarget:
     if not message.name or not message.ranks:
         raise CoreError("has no name or no ranks", where=where)
@@ -231,9 +237,9 @@ def _target(
     for number, rank in enumerate(message.ranks):
         path = f"{where}.ranks[{number}]"
         manifest = ResourceKind.EXECUTION_MANIFEST
-        _refer(frames, rank.manifest_resource, manifest, f"{path}.manifest")
+        _refer(executables, rank.manifest_resource, manifest, f"{path}.manifest")
         for resource in rank.module_resources:
-            _refer(frames, resource, ResourceKind.MODULE, f"{path}.module")
+            _refer(executables, resource, ResourceKind.MODULE, f"{path}.module")
         _refuse_repeated(rank.weight_resources, f"{path}.weight_resources")
         for resource in rank.weight_resources:
             if resource not in weights:
@@ -256,9 +262,12 @@ def _refuse_repeated(resources: Sequence[str], where: str) -> None:
 
 
 def _refer(
-    frames: Mapping[str, FrameResource], resource: str, kind: ResourceKind, where: str
+    executables: Mapping[str, FrameResource | SealedResource],
+    resource: str,
+    kind: ResourceKind,
+    where: str,
 ) -> None:
-    found = frames.get(resource)
+    found = executables.get(resource)
     if found is None:
         raise CoreError(f"no executable resource {resource!r}", where=f"{where}_resource")
     if found.kind is not kind:

@@ -1,6 +1,7 @@
 """The signed envelope: reads `core.pb` and verifies its signature before believing any of it.
 
-Returns the body as a message; what it says is checked in `body`. `opened_core` is the caller.
+Returns the body as a message, a payload core's or a logical-resource core's; what it says is
+checked in `body`. `opened_core` is the caller.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 from helios.core.files import open_regular, read_exactly
 from helios.core.format import (
     ENVELOPE_LIMIT_NBYTES,
+    INDEX_SIGNATURE_DOMAIN,
     PUBLIC_KEY_NBYTES,
     SIGNATURE_DOMAIN,
     SIGNATURE_NBYTES,
@@ -26,7 +28,7 @@ from helios.schema import core_pb2
 class VerifiedEnvelope:
     """A body that `public_key` signed; `digest` is the hex SHA-256 of its serialized bytes."""
 
-    body: core_pb2.CoreBody
+    body: core_pb2.CoreBody | core_pb2.ProtectedIndex
     digest: str
     public_key: bytes
 
@@ -55,27 +57,51 @@ def read_envelope(path: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
             where=where,
             remedy="Use the publisher's core or the right publisher key",
         )
-    verify_signature(envelope, where)
-    body = core_pb2.CoreBody()
-    try:
-        body.ParseFromString(envelope.body)
-    except DecodeError as error:
-        raise CoreError(f"the signed body is no CoreBody ({error})", where=where) from error
+    carried = _carried(envelope, where)
+    _verify_signature(envelope, carried, where)
     return VerifiedEnvelope(
-        body=body,
-        digest=hashlib.sha256(envelope.body).hexdigest(),
+        body=_parsed(carried, where),
+        digest=hashlib.sha256(carried.content).hexdigest(),
         public_key=envelope.public_key,
     )
 
 
-def verify_signature(envelope: core_pb2.SignedEnvelope, where: str) -> None:
-    """Raises CoreError unless the envelope's key signed domain and body."""
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """What a carrier signs: `domain` followed by `content`, a serialized `message`."""
+
+    message: type[core_pb2.CoreBody] | type[core_pb2.ProtectedIndex]
+    domain: bytes
+    content: bytes
+
+
+def _carried(envelope: core_pb2.SignedEnvelope, where: str) -> _Carried:
+    if envelope.body and envelope.index:
+        raise CoreError("holds a body and an index: a core has one", where=where, remedy=_AGAIN)
+    if envelope.index:
+        return _Carried(core_pb2.ProtectedIndex, INDEX_SIGNATURE_DOMAIN, envelope.index)
+    return _Carried(core_pb2.CoreBody, SIGNATURE_DOMAIN, envelope.body)
+
+
+def _parsed(carried: _Carried, where: str) -> core_pb2.CoreBody | core_pb2.ProtectedIndex:
+    message = carried.message()
+    try:
+        message.ParseFromString(carried.content)
+    except DecodeError as error:
+        raise CoreError(
+            f"the signed content is no {message.DESCRIPTOR.name} ({error})", where=where
+        ) from error
+    return message
+
+
+def _verify_signature(envelope: core_pb2.SignedEnvelope, carried: _Carried, where: str) -> None:
+    """Raises CoreError unless the envelope's key signed the carrier's domain and content."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
         key = Ed25519PublicKey.from_public_bytes(envelope.public_key)
-        key.verify(envelope.signature, SIGNATURE_DOMAIN + envelope.body)
+        key.verify(envelope.signature, carried.domain + carried.content)
     except (InvalidSignature, ValueError) as error:
         raise CoreError(
             "the signature doesn't belong to this body and key", where=where, remedy=_AGAIN

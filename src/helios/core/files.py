@@ -14,15 +14,22 @@ def open_regular(path: Path) -> BinaryIO:
     """Opens a regular file for reading, unbuffered. Raises CoreError naming it if it is missing,
     unreadable or something else (a pipe would block)."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # A name, not a descriptor: it is what errors say.
+        file = open(path, "rb", buffering=0, opener=_open_without_blocking)  # noqa: SIM115
     except FileNotFoundError:
         raise CoreError("is missing", where=str(path)) from None
+    except IsADirectoryError:
+        raise CoreError("is no regular file", where=str(path)) from None
     except (OSError, ValueError) as error:
         raise CoreError(f"can't be read ({error})", where=str(path)) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise CoreError("is no regular file", where=str(path))
-    return os.fdopen(descriptor, "rb", buffering=0)
+    return file
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_exactly(file: BinaryIO, nbytes: int) -> bytes:

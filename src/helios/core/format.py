@@ -10,15 +10,19 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
+# Versions of the two carriers, each a domain of its own.
 FORMAT_VERSION: Final = 2
+INDEX_VERSION_FRAMES: Final = 6
+INDEX_VERSION_SEALED: Final = 4
 
 ENVELOPE_FILE: Final = "core.pb"
 LOCATIONS_FILE: Final = "locations.pb"
 RESOURCE_FOLDER: Final = "resources"
 
-# Ed25519 signs this prefix followed by the serialized body, so that a signature made for
-# anything else never validates a core.
+# Ed25519 signs the carrier's prefix followed by the serialized body or index, so that a signature
+# made for anything else, the other carrier included, never validates a core.
 SIGNATURE_DOMAIN: Final = b"helios.core.payload\x00"
+INDEX_SIGNATURE_DOMAIN: Final = b"helios.core.logical\x00"
 PUBLIC_KEY_NBYTES: Final = 32
 SIGNATURE_NBYTES: Final = 64
 SHA256_NBYTES: Final = 32
@@ -27,6 +31,12 @@ CHUNK_NBYTES: Final = 4 << 20
 WEIGHT_ALIGNMENT: Final = 4096
 ZSTD_LEVEL: Final = 3
 WINDOW_LIMIT_NBYTES: Final = 8 << 20
+
+# Sealed resources: AES-256-GCM chunks. A chunk's nonce is its resource's prefix and its index.
+CORE_KEY_NBYTES: Final = 32
+TAG_NBYTES: Final = 16
+SEALED_STEP_NBYTES: Final = CHUNK_NBYTES - TAG_NBYTES  # content of a sealed chunk
+NONCE_PREFIX_NBYTES: Final = 8
 
 # Upper bounds that hold before anything is read or allocated.
 ENVELOPE_LIMIT_NBYTES: Final = 64 << 20
@@ -49,13 +59,19 @@ def chunk_digests(content: bytes | memoryview) -> list[bytes]:
     ]
 
 
+def sealed_chunk_count(decoded_nbytes: int) -> int:
+    """Number of sealed chunks, each stored in a chunk with its tag. Nothing takes one chunk too,
+    so that a tag says that it is nothing."""
+    return max(1, -(-decoded_nbytes // SEALED_STEP_NBYTES))
+
+
 def frame_content_name(stored_sha256: bytes) -> str:
     """File name of an executable resource: the hex digest of its compressed bytes."""
     return stored_sha256.hex()
 
 
 def weight_content_name(digests: Iterable[bytes]) -> str:
-    """File name of a weight resource: hex SHA-256 over its concatenated chunk digests.
+    """File name of a weight or sealed resource: hex SHA-256 over its chunk digests in order.
 
     Both kinds of names follow from signed data alone, so a core whose location set is lost or
     damaged can still be opened from its resource folder.

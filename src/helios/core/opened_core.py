@@ -1,7 +1,8 @@
 """An opened core: signature verified, publisher accepted, contract decoded, resources at hand.
 
-`open_core` is the one way in. Resources are read when asked for, each checked against its signed
-commitments before a byte of it is used, from the first location whose content is right.
+`open_core` is the one way in, for every carrier. Resources are read when asked for, each checked
+against its signed commitments before a byte of it is used, from the first location whose content
+is right.
 """
 
 from __future__ import annotations
@@ -12,21 +13,16 @@ from typing import TypeVar
 
 from helios.contract import PreparedContract, decode
 from helios.core.authorize import Acceptance, authorize
-from helios.core.body import (
-    DecodedBody,
-    DeploymentTarget,
-    FrameResource,
-    ResourceKind,
-    WeightResource,
-    decode_body,
-)
+from helios.core.body import DecodedBody, Deployment, DeploymentTarget, decode_body
+from helios.core.cache import ResourceCache
+from helios.core.chunks import SignedContentError, open_content, verified_chunks
 from helios.core.envelope import VerifiedEnvelope, read_envelope
-from helios.core.files import open_regular, read_exactly
 from helios.core.format import ENVELOPE_FILE
 from helios.core.locations import Locations
-from helios.core.weights import WeightMap, map_file
+from helios.core.resources import FrameResource, ResourceKind, SealedResource, WeightResource
+from helios.core.trust import TrustStore
+from helios.core.weights import WeightMap, map_file, map_memory
 from helios.errors import CoreError
-from helios.schema import core_pb2
 
 Content = TypeVar("Content")
 
@@ -41,14 +37,23 @@ class OpenedCore:
         decoded: DecodedBody,
         acceptance: Acceptance,
         contract: PreparedContract,
+        cache: ResourceCache,
+        core_key: bytes | None,
     ) -> None:
         self.folder = folder
-        self.body: core_pb2.CoreBody = envelope.body
         self.digest = envelope.digest
         self.acceptance = acceptance
         self.contract = contract
         self.decoded = decoded
         self._locations = Locations(folder)
+        self._cache = cache
+        # Set for a sealed core, and then the right one.
+        self._core_key = core_key
+
+    @property
+    def deployment(self) -> Deployment:
+        """The signed message that holds contract, targets and rebuild manifest."""
+        return self.decoded.deployment
 
     @property
     def targets(self) -> Mapping[str, DeploymentTarget]:
@@ -57,32 +62,48 @@ class OpenedCore:
 
     def read_resource(self, resource: str, kind: ResourceKind) -> bytes:
         """The decoded content of an executable resource of that kind. Raises CoreError."""
-        found = self.decoded.frames.get(resource)
+        found = self.decoded.executables.get(resource)
         if found is None:
             raise CoreError("the core has no such executable resource", where=f"{resource!r}")
         if found.kind is not kind:
             raise CoreError(
                 f"is {found.kind.name}, not {kind.name}", where=f"resource {resource!r}"
             )
+        if isinstance(found, SealedResource):
+            content = bytearray(found.decoded_nbytes)
+            self._unseal(found, memoryview(content))
+            return bytes(content)
+        return self._read_frame(found)
+
+    def _read_frame(self, resource: FrameResource) -> bytes:
         # Imported on use: a core can be inspected without the decompressor.
-        from helios.core.frames import check_stored, decode_frame
+        from helios.core.frames import decode_frame
 
         def read(path: Path) -> bytes:
-            with open_regular(path) as file:
-                # One byte more than signed tells a longer file without reading all of it.
-                nbytes = min(file.seek(0, 2), found.stored_nbytes + 1)
-                stored = read_exactly(file, nbytes)
-            check_stored(found, stored, str(path))
-            return stored
+            with open_content(path, resource) as file:
+                return b"".join(decode_frame(resource, verified_chunks(file, resource)))
 
-        return decode_frame(found, self._first_good(found, read))
+        return self._first_good(resource, read)
+
+    def _unseal(self, resource: SealedResource, output: memoryview) -> None:
+        """Decrypts a resource into `output`."""
+        # Imported on use: few cores are sealed.
+        from helios.core.sealed import open_sealed
+
+        assert self._core_key is not None
+        key = self._core_key
+        self._first_good(resource, lambda path: open_sealed(path, resource, key, output))
 
     def map_weights(self, resource: str, *, verify: bool = True) -> WeightMap:
-        """Maps a weight resource. Without `verify` only its length is checked, and only a file
-        that has the content's name is taken. Raises CoreError."""
+        """Maps a weight resource; a sealed one is decrypted into memory, always verified. Without
+        `verify` only a file's length is checked, and only one that has the content's name is
+        taken. Raises CoreError."""
         found = self.decoded.weights.get(resource)
         if found is None:
             raise CoreError("the core has no such weight resource", where=f"{resource!r}")
+        if isinstance(found, SealedResource):
+            sealed = found
+            return map_memory(found.decoded_nbytes, lambda output: self._unseal(sealed, output))
         content_name = found.content_name
 
         def read(path: Path) -> WeightMap:
@@ -92,10 +113,44 @@ class OpenedCore:
 
         return self._first_good(found, read)
 
+    def find_resource(self, resource: str) -> Path:
+        """A file of a resource's length, fetched if need be. Its content isn't looked at. Raises
+        CoreError."""
+        found = self._resource(resource)
+
+        def take(path: Path) -> Path:
+            open_content(path, found).close()
+            return path
+
+        return self._first_good(found, take)
+
+    def check_resource(self, resource: str, advance: Callable[[int], None]) -> Path:
+        """Checks every byte of a resource of any kind and keeps none; `advance` is told stored
+        bytes that are done, from any thread. Returns the file that has them. Raises CoreError."""
+        # Imported on use: it is for `helios verify`.
+        from helios.core.verification import check_file
+
+        found = self._resource(resource)
+
+        def check(path: Path) -> Path:
+            check_file(path, found, self._core_key, advance)
+            return path
+
+        return self._first_good(found, check)
+
+    def _resource(self, resource: str) -> FrameResource | WeightResource | SealedResource:
+        found = self.decoded.executables.get(resource) or self.decoded.weights.get(resource)
+        if found is None:
+            raise CoreError("the core has no such resource", where=f"{resource!r}")
+        return found
+
     def _first_good(
-        self, resource: FrameResource | WeightResource, read: Callable[[Path], Content]
+        self,
+        resource: FrameResource | WeightResource | SealedResource,
+        read: Callable[[Path], Content],
     ) -> Content:
-        """What `read` returns for the first location that it doesn't refuse."""
+        """What `read` returns for the first location that it doesn't refuse: the core's own files
+        first, then what the cache has or can get."""
         reasons = []
         for candidate in self._locations.candidates(resource.id, resource.content_name):
             if candidate.path is None:
@@ -103,8 +158,16 @@ class OpenedCore:
                 continue
             try:
                 return read(candidate.path)
+            except SignedContentError:
+                raise
             except CoreError as error:
                 reasons.append(f"{candidate.uri}: {error.what}")
+        try:
+            return self._cache.obtain(resource, self._locations.mirrors(resource.id), read)
+        except SignedContentError:
+            raise
+        except CoreError as error:
+            reasons.append(error.what)
         raise CoreError(
             f"no location has its content ({'; '.join(reasons)})",
             where=f"resource {resource.id!r} of {self.folder}",
@@ -120,9 +183,22 @@ def read_folder(folder: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
     return read_envelope(folder / ENVELOPE_FILE, publisher_key)
 
 
-def open_core(path: str | Path, *, accept: str, publisher_key: bytes | None = None) -> OpenedCore:
-    """Opens a core's folder. `accept` must be the signed namespace; `publisher_key` (32 bytes)
-    pins the signer. Raises CoreError naming the file or field, ContractError for the contract."""
+def open_core(
+    path: str | Path,
+    *,
+    accept: str,
+    publisher_key: bytes | None = None,
+    allow_unknown_publisher: bool = False,
+    trust_store: TrustStore | None = None,
+    cache: ResourceCache | None = None,
+    core_key: bytes | None = None,
+) -> OpenedCore:
+    """Opens a core's folder. `accept` must be the signed namespace. The signer must be in the
+    trust store (the user's own by default), or be the one whose key `publisher_key` (32 bytes)
+    is, or `allow_unknown_publisher` says that it may be anybody. Resources that aren't in the
+    folder come from `cache` (the user's own by default). `core_key` (32 bytes) opens a sealed
+    core, others don't use it. Raises CoreError naming the file or field, ContractError for the
+    contract."""
     folder = Path(path)
     envelope = read_folder(folder, publisher_key)
     decoded = decode_body(envelope.body)
@@ -131,7 +207,31 @@ def open_core(path: str | Path, *, accept: str, publisher_key: bytes | None = No
         namespace=decoded.namespace,
         licence_terms=decoded.licence_terms,
         public_key=envelope.public_key,
+        pinned=publisher_key is not None,
+        allow_unknown_publisher=allow_unknown_publisher,
+        store=trust_store or TrustStore(),
         where=str(folder),
     )
-    contract = decode(envelope.body.deployment.contract)
-    return OpenedCore(folder, envelope, decoded, acceptance, contract)
+    contract = decode(decoded.deployment.contract)
+    if decoded.key_id is not None:
+        _check_core_key(core_key, decoded.key_id, str(folder))
+    return OpenedCore(
+        folder, envelope, decoded, acceptance, contract, cache or ResourceCache(), core_key
+    )
+
+
+def _check_core_key(core_key: bytes | None, expected: bytes, where: str) -> None:
+    from helios.core.sealed import key_id
+
+    if core_key is None:
+        raise CoreError(
+            "is sealed, and no core key was given",
+            where=where,
+            remedy="Give the key file from its publisher with --core-key FILE",
+        )
+    if key_id(core_key) != expected:
+        raise CoreError(
+            "is sealed with another core key than the given one",
+            where=where,
+            remedy="Give the key file that belongs to this core",
+        )

@@ -38,7 +38,7 @@ class Bootstrap:
     def load(core: OpenedCore) -> Frontend:
         """Reads and checks the frontend's assets. Raises CoreError for unreadable ones and
         ContractError when contract and tokenizer contradict each other."""
-        deployment = core.body.deployment
+        deployment = core.deployment
         tokenizer_data = core.read_resource(deployment.tokenizer_resource, ResourceKind.TOKENIZER)
         source = None
         if deployment.template_resource:

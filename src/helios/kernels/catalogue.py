@@ -16,6 +16,8 @@ TILE_OUTPUTS: Final = 16
 EOS_CAPACITY: Final = 16
 REQUEST_STATE_NBYTES: Final = 128
 COMPLETION_LANE_COLUMNS: Final = 12
+# Values that a `tuning` operand can name; what is out of range means 0, the default.
+BLOCKINGS: Final = 6
 
 
 class ActivationFormat(IntEnum):
@@ -113,6 +115,22 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r slot:r generation:r query_length:r? sampled:r? tokens:r logprobs:r state:rw"
         " lanes:w out_tokens:w out_logprobs:w",
         "capacity",
+    ),
+    _kernel(
+        "linear_tuned",
+        "rows:r x:r weight:r bias:r? out:rw tuning:r",
+        "capacity width outputs packing format accumulate",
+    ),
+    _kernel(
+        "linear_silu_mul_tuned",
+        "rows:r x:r weight:r out:w tuning:r",
+        "capacity width outputs packing format out_format",
+    ),
+    _kernel("tune_linear", "x:w weight:r out:w choice:w", "capacity width outputs packing format"),
+    _kernel(
+        "tune_linear_silu_mul",
+        "x:w weight:r out:w choice:w",
+        "capacity width outputs packing format out_format",
     ),
 )
 

@@ -1,4 +1,5 @@
-"""Load-time choices of capacity: request slots, cache pages, and the memory that they take.
+"""Load-time choices of capacity: request slots, speculative width, cache pages, and the memory
+that they take.
 
 Pure functions of contract, manifest and what the operator asked for; nothing is allocated. The
 result becomes the runtime's geometry. Also used by inspection, before anything is loaded.
@@ -13,9 +14,9 @@ from typing import Final
 
 from helios.contract.fields import INT32_MAX, refuse
 from helios.contract.model import PreparedContract
+from helios.runtime.checks.storage import pages_for
 from helios.runtime.device import MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
-from helios.runtime.manifest_checks import pages_for
 from helios.wording import counted, show_size
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
@@ -24,10 +25,26 @@ DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the av
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """What the operator asks for; None leaves the choice to the contract and the machine."""
+    """What the operator asks for; None leaves the choice to the contract and the machine.
+
+    The cache is given in bytes or as a share (0 to 1) of what is free beside everything else that
+    the model takes, its weights included. `speculative_width` bounds the target tokens of a lane;
+    0 is without speculation. `history_drafting` is for requests to draft from their own text.
+    """
 
     request_slots: int | None = None
     cache_nbytes: int | None = None
+    cache_share: float | None = None
+    speculative_width: int | None = None
+    history_drafting: bool = False
+
+    def __post_init__(self) -> None:
+        if self.cache_share is None:
+            return
+        if self.cache_nbytes is not None:
+            refuse("cache size", "is given in bytes and as a share", "Give one of them")
+        if not 0 < self.cache_share <= 1:
+            refuse("cache size", f"{self.cache_share} is no share of the free memory")
 
 
 def choose_request_slots(contract: PreparedContract, asked: int | None) -> int:
@@ -43,6 +60,28 @@ def choose_request_slots(contract: PreparedContract, asked: int | None) -> int:
     return asked
 
 
+def choose_speculative_width(contract: PreparedContract, asked: int | None) -> int:
+    """The widest captured speculation, or the widest that what was asked for allows; 0 is none."""
+    widths = contract.speculative_widths
+    if asked == 0 or (asked is None and not widths):
+        return 0
+    if asked is None:
+        return widths[-1]
+    if not widths:
+        refuse(
+            "speculative width",
+            f"{asked} asked for, but the core is prepared without speculation",
+            "Leave it out, or prepare the core with speculative programs",
+        )
+    if not widths[0] <= asked <= widths[-1]:
+        refuse(
+            "speculative width",
+            f"{asked} asked for, but the core is prepared for {', '.join(map(str, widths))}",
+            "Ask for one of these, or for 0",
+        )
+    return max(width for width in widths if width <= asked)
+
+
 def page_nbytes(manifest: Manifest) -> int:
     """Bytes of one page over all cache planes."""
     return sum(
@@ -50,30 +89,45 @@ def page_nbytes(manifest: Manifest) -> int:
     )
 
 
+def beside_cache_nbytes(manifest: Manifest, request_slots: int) -> int:
+    """Bytes of everything but the cache: both frames, the arena, the weights as stored."""
+    counts = {LeadingCount.REQUEST_SLOTS: request_slots, LeadingCount.CACHE_PAGES: 1}
+    return sum(
+        nbytes
+        for kind, nbytes in plan_memory(manifest, counts).nbytes_by_class().items()
+        if kind is not BufferClass.CACHE
+    )
+
+
 def choose_cache_pages(
     contract: PreparedContract,
     manifest: Manifest,
     request_slots: int,
-    asked_nbytes: int | None,
+    asked: Capacities,
     available_nbytes: int,
+    free_nbytes: int,
 ) -> int:
     """Pages that fit what was asked for, or by default `DEFAULT_CONTEXT_TOKENS` a slot within
-    the machine's share; always at least one whole context."""
+    the machine's share; always at least one whole context. A share that was asked for is one of
+    `free_nbytes`, what the rest of the model leaves of `available_nbytes`."""
     page_tokens = contract.model.cache.page_tokens
     one_context = pages_for(contract.max_context_tokens, page_tokens)
     nbytes = page_nbytes(manifest)
     if nbytes == 0:
         return one_context * request_slots
-    if asked_nbytes is None:
+    budget = asked.cache_nbytes
+    if asked.cache_share is not None:
+        budget = int(asked.cache_share * max(free_nbytes, 0))
+    if budget is None:
         tokens = min(contract.max_context_tokens, DEFAULT_CONTEXT_TOKENS)
         wanted = request_slots * pages_for(tokens, page_tokens)
         share = available_nbytes // DEFAULT_MEMORY_SHARE // nbytes
         return max(one_context, min(wanted, share))
-    pages = min(asked_nbytes // nbytes, INT32_MAX)
+    pages = min(budget // nbytes, INT32_MAX)
     if pages < one_context:
         refuse(
             "cache size",
-            f"{show_size(asked_nbytes)} hold {counted(max(pages, 0), 'page')}, but one context of"
+            f"{show_size(budget)} hold {counted(max(pages, 0), 'page')}, but one context of"
             f" {contract.max_context_tokens} tokens takes {counted(one_context, 'page')}",
             f"Ask for {-(-one_context * nbytes >> 20)} MiB or more",
         )

@@ -1,6 +1,6 @@
 """The geometry that a loaded model exposes to the scheduler: capacities and programs.
 
-Data only; `ModelRuntime.load` fills it in after the graphs are selected.
+Data only; `selection` fills it in after the graphs are chosen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class ProgramInfo:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Capacities after load-time selection. `pages_per_request` bounds a page list."""
+    """Capacities after load-time selection. `pages_per_request` bounds a page list;
+    `speculative_width` is 0 without speculation."""
 
     target: str
     kernel_path: str
@@ -41,6 +42,8 @@ class Geometry:
     input_tokens: int
     frames: int
     programs: tuple[ProgramInfo, ...]
+    cache_nbytes: int = 0
+    speculative_width: int = 0
 
     def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
         """The selected programs of an operation, smallest capacity first."""

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 
 from helios.contract.model import PreparedContract
 from helios.errors import ContractError
-from helios.runtime.capacities import (
-    Capacities,
-    choose_cache_pages,
-    choose_request_slots,
-    page_nbytes,
-    plan_memory,
-)
-from helios.runtime.manifest import Launch, LeadingCount, Manifest, Operand
+from helios.runtime.capacities import Capacities, page_nbytes
+from helios.runtime.manifest import Launch, Manifest, Operand
 from helios.runtime.manifest_checks import check_manifest
-from helios.runtime.selection import choose_programs
+from helios.runtime.selection import choose_programs, select
+from helios.runtime.tuning import required_producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,7 @@ class MemoryReport:
     """Memory at given capacities. Weights are used in place from the core's file."""
 
     request_slots: int
+    speculative_width: int
     cache_pages: int
     page_tokens: int
     page_nbytes: int
@@ -83,30 +79,30 @@ def memory_report(
     """What `ModelRuntime` would allocate on a machine with `available_nbytes` to spare. Raises
     ContractError as loading would."""
     check_manifest(manifest, contract)
-    slots = choose_request_slots(contract, capacities.request_slots)
-    pages = choose_cache_pages(contract, manifest, slots, capacities.cache_nbytes, available_nbytes)
-    plan = plan_memory(
-        manifest, {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
-    )
+    selection = select(contract, manifest, capacities, available_nbytes)
     counts: dict[str, int] = {}
-    for planned in plan.buffers:
+    for planned in selection.plan.buffers:
         name = planned.buffer.buffer_class.name
         counts[name] = counts.get(name, 0) + 1
     return MemoryReport(
-        request_slots=slots,
-        cache_pages=pages,
+        request_slots=selection.request_slots,
+        speculative_width=selection.speculative_width,
+        cache_pages=selection.cache_pages,
         page_tokens=contract.model.cache.page_tokens,
         page_nbytes=page_nbytes(manifest),
         classes=tuple(
             ClassMemory(kind.name.lower(), counts[kind.name], nbytes)
-            for kind, nbytes in sorted(plan.nbytes_by_class().items())
+            for kind, nbytes in sorted(selection.plan.nbytes_by_class().items())
         ),
     )
 
 
-def program_rows(manifest: Manifest, request_slots: int) -> tuple[ProgramRow, ...]:
-    """Every captured program in the manifest's order."""
-    selected = {program.name for program in choose_programs(manifest, request_slots)}
+def program_rows(
+    manifest: Manifest, request_slots: int, speculative_width: int = 0
+) -> tuple[ProgramRow, ...]:
+    """Every captured program in the manifest's order, then the tuning catalog."""
+    chosen = choose_programs(manifest, request_slots, speculative_width)
+    selected = {p.name for p in (*chosen, *required_producers(manifest, chosen))}
     return tuple(
         ProgramRow(
             name=program.name,
@@ -120,7 +116,7 @@ def program_rows(manifest: Manifest, request_slots: int) -> tuple[ProgramRow, ..
             completion=program.completion,
             selected=program.name in selected,
         )
-        for program in manifest.programs
+        for program in (*manifest.programs, *manifest.tuning)
     )
 
 

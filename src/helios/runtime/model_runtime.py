@@ -6,6 +6,7 @@ is known here: the scheduler plans rounds, the worker drives this class from one
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,23 +18,17 @@ from helios.contract.fields import refuse
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.errors import ContractError, ExecutionError
-from helios.runtime.capacities import (
-    Capacities,
-    available_nbytes,
-    check_fits,
-    choose_cache_pages,
-    choose_request_slots,
-    plan_memory,
-)
+from helios.runtime.capacities import Capacities, available_nbytes, check_fits
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
-from helios.runtime.manifest import LeadingCount, Manifest
+from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, Round
-from helios.runtime.selection import choose_programs, selected_geometry
+from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
+from helios.runtime.tuning import run_producers
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
@@ -59,13 +54,10 @@ class ModelRuntime:
     ) -> None:
         check_manifest(manifest, contract)
         check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-        slots = choose_request_slots(contract, capacities.request_slots)
-        programs = choose_programs(manifest, slots)
         available = available_nbytes()
-        pages = choose_cache_pages(contract, manifest, slots, capacities.cache_nbytes, available)
-        plan = plan_memory(
-            manifest, {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
-        )
+        selection = select(contract, manifest, capacities, available)
+        refuse_unsupported(selection.programs)
+        programs, plan = selection.programs, selection.plan
         check_fits(plan, available)
         self.contract = contract
         self._manifest = manifest
@@ -73,15 +65,15 @@ class ModelRuntime:
         self._maps: tuple[WeightMap, ...] = ()
         self._closed = False
         device.allocate(plan, weights)
-        device.load(programs)
+        device.load((*programs, *selection.producers))
         self._packer = Packer(
             contract,
             manifest,
             plan,
             programs,
             device.view,
-            request_slots=slots,
-            cache_pages=pages,
+            request_slots=selection.request_slots,
+            cache_pages=selection.cache_pages,
         )
         vocabulary = contract.model.vocabulary.sampled_tokens
         self._completions = tuple(
@@ -91,15 +83,13 @@ class ModelRuntime:
             for program in programs
         )
         self.geometry = selected_geometry(
-            contract,
-            manifest,
-            programs,
-            kernel_path=device.kernel_path,
-            request_slots=slots,
-            cache_pages=pages,
+            contract, manifest, selection, kernel_path=device.kernel_path
         )
         self.memory = _memory(plan, device.scratch_nbytes())
-        self._submitted = 0
+        # Last, so that whatever waits for a producer is exposed only once it has run.
+        began = time.monotonic_ns()
+        self._submitted = run_producers(device, selection.producers, len(programs))
+        self.tuning_ns = time.monotonic_ns() - began if selection.producers else 0
         self._frames: list[_InFlight | None] = [None] * FRAMES
         self._failure: ExecutionError | None = None
 

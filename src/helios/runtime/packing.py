@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.contract.enums import Indexing, Operation, ValueSource
+from helios.contract.enums import Operation, ValueSource
 from helios.contract.fields import refuse
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
 from helios.errors import ExecutionError
+from helios.runtime.checks.bindings import Rows
+from helios.runtime.checks.places import Place, graph_place
+from helios.runtime.checks.storage import check_page_bindings
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.manifest import DeltaDestination, DType, Manifest, Program
 from helios.runtime.page_upload import DeltaStaging, PageUpload
@@ -99,21 +102,22 @@ class Packer:
         return columns
 
     def _resolve(self, program: Program, index: int, graph: GraphContract) -> PackedProgram:
-        where = f"model.graphs[{index}]"
+        at = graph_place(index, graph)
         if graph.pending_token is not None and graph.pending_token.host_binding is not None:
-            refuse(
-                f"{where}.pending_token.host_binding",
+            at.refuse(
+                "pending_token.host_binding",
                 "this Helios feeds no pending tokens from the host yet",
             )
+        check_page_bindings(graph, at, self._contract)
         uploads: list[PageUpload] = []
         fills: list[list[tuple[str, Fill]]] = [[] for _ in range(FRAMES)]
         for number, binding in enumerate(graph.bindings):
-            path = f"{where}.bindings[{number}]"
+            place = at.within(f"bindings[{number}]")
             if binding.source is ValueSource.PAGE_TABLE:
-                upload, per_frame = self._page_fills(binding, path)
+                upload, per_frame = self._page_fills(binding, place)
                 uploads.append(upload)
             else:
-                per_frame = self._staged_fills(binding, program, path)
+                per_frame = self._staged_fills(binding, program, place)
             for frame in range(FRAMES):
                 fills[frame].append((binding.destination, per_frame[frame]))
         return PackedProgram(
@@ -130,41 +134,29 @@ class Packer:
             uploads=tuple(uploads),
         )
 
-    def _staged_fills(self, binding: ValueBinding, program: Program, path: str) -> list[Fill]:
+    def _staged_fills(self, binding: ValueBinding, program: Program, at: Place) -> list[Fill]:
         destination = self._manifest.destinations[binding.destination]
         if isinstance(destination, DeltaDestination):
-            refuse(f"{path}.source", f"{binding.source.name} can't be sent as a delta")
+            at.refuse("source", f"{binding.source.name} can't be sent as a delta")
         planned = self._plan.buffers[destination.buffer]
+        rows = Rows(program.batch_capacity, program.packed_token_capacity, self._request_slots)
         return [
-            staged_fill(
-                binding,
-                path,
-                self._view(destination.buffer, frame),
-                planned,
-                batch_capacity=program.batch_capacity,
-                packed_capacity=program.packed_token_capacity,
-                request_slots=self._request_slots,
-            )
+            staged_fill(binding, at, self._view(destination.buffer, frame), planned, rows)
             for frame in range(FRAMES)
         ]
 
-    def _page_fills(self, binding: ValueBinding, path: str) -> tuple[PageUpload, list[Fill]]:
+    def _page_fills(self, binding: ValueBinding, at: Place) -> tuple[PageUpload, list[Fill]]:
         destination = self._manifest.destinations[binding.destination]
         if not isinstance(destination, DeltaDestination):
-            refuse(f"{path}.destination", "a page table must be a delta destination")
-        if binding.indexing is not Indexing.PHYSICAL_REQUEST_ROW:
-            refuse(
-                f"{path}.indexing",
-                f"a page table is indexed by PHYSICAL_REQUEST_ROW, not {binding.indexing.name}",
-            )
-        self._check_view(binding, path)
+            at.refuse("destination", "a page table must be a delta destination")
+        self._refuse_shifted(binding)
         buffers = self._plan.buffers
         upload = self._uploads.get(binding.destination)
         if upload is None:
             shape = buffers[destination.target].shape
             if len(shape) != 2 or shape[0] < self._request_slots:
-                refuse(
-                    f"{path}.destination",
+                at.refuse(
+                    "destination",
                     f"its target has shape {shape}, not a row for each of"
                     f" {self._request_slots} slots",
                 )
@@ -194,16 +186,13 @@ class Packer:
         ]
         return upload, fills
 
-    def _check_view(self, binding: ValueBinding, path: str) -> None:
+    def _refuse_shifted(self, binding: ValueBinding) -> None:
         for number, view in enumerate(self._contract.model.cache.page_tables):
-            if view.destination == binding.destination:
-                if view.page_offset:
-                    refuse(
-                        f"model.cache.page_tables[{number}].page_offset",
-                        "this Helios shifts no page tables yet",
-                    )
-                return
-        refuse(f"{path}.destination", f"no page-table view of {binding.destination!r}")
+            if view.destination == binding.destination and view.page_offset:
+                refuse(
+                    f"model.cache.page_tables[{number}].page_offset",
+                    "this Helios shifts no page tables yet",
+                )
 
 
 def _page_fill(upload: PageUpload, staging: DeltaStaging, offset: int) -> Fill:

@@ -1,78 +1,180 @@
-"""Which captured programs serve the chosen capacities, and the geometry that results.
+"""Load-time selection: which captured programs serve what the operator asks for, and in which
+memory. Graphs come first; the cache is sized by what is left beside them.
 
 Pure functions; used by `ModelRuntime` at load and by inspection before it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from helios.contract.enums import Operation
+from helios.contract.enums import Operation, ValueSource
 from helios.contract.fields import refuse
 from helios.contract.model import PreparedContract
-from helios.runtime.device import FRAMES
+from helios.runtime.capacities import (
+    Capacities,
+    beside_cache_nbytes,
+    choose_cache_pages,
+    choose_request_slots,
+    choose_speculative_width,
+    page_nbytes,
+    plan_memory,
+)
+from helios.runtime.checks.storage import page_table_width
+from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.geometry import Geometry, ProgramInfo
-from helios.runtime.manifest import Manifest, Program
-from helios.runtime.manifest_checks import page_table_width
+from helios.runtime.manifest import LeadingCount, Manifest, Program
+from helios.runtime.tuning import required_producers
 
 _REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
 _SUPPORTED: Final = frozenset(_REQUIRED)
+# What a graph must be fed to verify tokens that the host has copied from the request's history.
+_COPIED: Final = (
+    ValueSource.PROPOSAL_TOKEN,
+    ValueSource.PROPOSAL_COUNT,
+    ValueSource.PROPOSAL_GENERATION,
+    ValueSource.PROPOSAL_ENDPOINT,
+)
 
 
-def choose_programs(manifest: Manifest, request_slots: int) -> tuple[Program, ...]:
-    """The programs that serve `request_slots`, in the manifest's order: of the DECODE programs
-    all that are smaller than the slots and the smallest that covers them."""
-    present = {program.operation for program in manifest.programs}
+@dataclass(frozen=True)
+class Selection:
+    """What will be loaded: counts, programs in the manifest's order with the producers that they
+    wait for, and every buffer's size."""
+
+    request_slots: int
+    speculative_width: int
+    programs: tuple[Program, ...]
+    producers: tuple[Program, ...]
+    cache_pages: int
+    plan: MemoryPlan
+
+
+def select(
+    contract: PreparedContract, manifest: Manifest, asked: Capacities, available_nbytes: int
+) -> Selection:
+    """The selection for what is asked, on a machine with so many bytes to spare. Raises
+    ContractError where a captured variant or the memory for it is missing. Whether this Helios
+    runs what was selected is `refuse_unsupported`'s."""
+    slots = choose_request_slots(contract, asked.request_slots)
+    width = choose_speculative_width(contract, asked.speculative_width)
+    programs = choose_programs(manifest, slots, width)
+    if asked.history_drafting:
+        check_history_drafting(contract, programs)
+    free = available_nbytes - beside_cache_nbytes(manifest, slots)
+    pages = choose_cache_pages(contract, manifest, slots, asked, available_nbytes, free)
+    counts = {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
+    return Selection(
+        request_slots=slots,
+        speculative_width=width,
+        programs=programs,
+        producers=required_producers(manifest, programs),
+        cache_pages=pages,
+        plan=plan_memory(manifest, counts),
+    )
+
+
+def choose_programs(
+    manifest: Manifest, request_slots: int, speculative_width: int = 0
+) -> tuple[Program, ...]:
+    """The programs that serve, in the manifest's order. Of the DECODE programs, and of the
+    SPECULATIVE ones of each width up to the chosen: all that are smaller than the slots and the
+    smallest that covers them."""
     for operation in _REQUIRED:
-        if operation not in present:
+        if not any(program.operation is operation for program in manifest.programs):
             refuse("programs", f"the manifest has no {operation.name} program")
-    for operation in sorted(present - _SUPPORTED):
-        refuse("programs", f"this Helios doesn't run {operation.name} programs yet")
+    largest = {
+        (operation, width): _covering_batch(manifest, operation, width, request_slots)
+        for operation, width in {
+            (program.operation, program.token_capacity)
+            for program in manifest.programs
+            if program.operation is Operation.DECODE
+            or (
+                program.operation is Operation.SPECULATIVE
+                and program.token_capacity <= speculative_width
+            )
+        }
+    }
+    return tuple(
+        program
+        for program in manifest.programs
+        if program.operation not in (Operation.DECODE, Operation.SPECULATIVE)
+        or program.batch_capacity <= largest.get((program.operation, program.token_capacity), 0)
+    )
+
+
+def _covering_batch(
+    manifest: Manifest, operation: Operation, width: int, request_slots: int
+) -> int:
+    """Lanes of the smallest program of this kind that takes every slot."""
     covering = [
         program.batch_capacity
         for program in manifest.programs
-        if program.operation is Operation.DECODE and program.batch_capacity >= request_slots
+        if program.operation is operation
+        and program.token_capacity == width
+        and program.batch_capacity >= request_slots
     ]
     if not covering:
         refuse(
             "programs",
-            f"no DECODE program takes {request_slots} lanes",
+            f"no {operation.name} program of width {width} takes {request_slots} lanes",
             "Ask for fewer request slots",
         )
-    largest = min(covering)
-    chosen = tuple(
-        program
-        for program in manifest.programs
-        if program.operation is not Operation.DECODE or program.batch_capacity <= largest
-    )
-    for program in chosen:
-        if program.tuned:
-            refuse(f"program {program.name}", "this Helios runs no startup tuning yet")
-    return chosen
+    return min(covering)
+
+
+def check_history_drafting(contract: PreparedContract, programs: tuple[Program, ...]) -> None:
+    """Drafting from a request's history needs speculation that was learned, and graphs that take
+    copied tokens. Raises ContractError naming the first graph that doesn't."""
+    speculative = [p for p in programs if p.operation is Operation.SPECULATIVE]
+    if not any(program.draft_tokens for program in speculative):
+        refuse(
+            "history drafting",
+            "needs learned speculation, and no selected program drafts",
+            "Start without it, or with a core and a speculative width that speculate",
+        )
+    wider = {program.name for program in speculative if program.token_capacity > 1}
+    for index, graph in enumerate(contract.model.graphs):
+        if graph.name not in wider:
+            continue
+        bound = {binding.source for binding in graph.bindings}
+        missing = [source.name for source in _COPIED if source not in bound]
+        if missing:
+            refuse(
+                f"model.graphs[{index}].bindings",
+                f"history drafting needs {', '.join(missing)} (graph {graph.name})",
+                "Start without history drafting",
+            )
+
+
+def refuse_unsupported(programs: tuple[Program, ...]) -> None:
+    """Refuses selected programs that this Helios can't run."""
+    for operation in sorted({program.operation for program in programs} - _SUPPORTED):
+        remedy = ""
+        if operation is Operation.SPECULATIVE:
+            remedy = "Start with a speculative width of 0"
+        refuse("programs", f"this Helios doesn't run {operation.name} programs yet", remedy)
 
 
 def selected_geometry(
-    contract: PreparedContract,
-    manifest: Manifest,
-    programs: tuple[Program, ...],
-    *,
-    kernel_path: str,
-    request_slots: int,
-    cache_pages: int,
+    contract: PreparedContract, manifest: Manifest, selection: Selection, *, kernel_path: str
 ) -> Geometry:
-    """The geometry of chosen programs and capacities."""
+    """The geometry that a selection gives on a device."""
     return Geometry(
         target=manifest.target,
         kernel_path=kernel_path,
-        request_slots=request_slots,
-        cache_pages=cache_pages,
+        request_slots=selection.request_slots,
+        cache_pages=selection.cache_pages,
         page_tokens=contract.model.cache.page_tokens,
         pages_per_request=page_table_width(manifest, contract),
         max_context_tokens=contract.max_context_tokens,
         vocabulary_tokens=contract.model.vocabulary.sampled_tokens,
         input_tokens=contract.model.input_vocabulary.input_tokens,
         frames=FRAMES,
-        programs=tuple(program_info(i, program) for i, program in enumerate(programs)),
+        programs=tuple(program_info(i, p) for i, p in enumerate(selection.programs)),
+        cache_nbytes=selection.cache_pages * page_nbytes(manifest),
+        speculative_width=selection.speculative_width,
     )
 
 

@@ -1,6 +1,6 @@
 """Targets of an opened core: which resources serve one, and its execution manifest.
 
-Used by `ModelRuntime.load` and by inspection; nothing is allocated here.
+Used by `NativeModel` and by inspection; nothing is allocated here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def manifest_target(target: str) -> str:
     return _MANIFEST_TARGETS.get(target, target)
 
 
-def deployed_rank(core: OpenedCore, target: str) -> RankResources:
-    """The one rank of a target. Raises ContractError where the core lacks it or has several."""
+def deployed_ranks(core: OpenedCore, target: str) -> tuple[RankResources, ...]:
+    """The ranks of a target, at least one. Raises ContractError where the core lacks it."""
     name = manifest_target(target)
     deployed = core.targets.get(name)
     if deployed is None:
@@ -33,12 +33,19 @@ def deployed_rank(core: OpenedCore, target: str) -> RankResources:
             where=str(core.folder),
             remedy=f"It has {', '.join(core.targets) or 'none'}",
         )
-    if len(deployed.ranks) != 1:
+    return deployed.ranks
+
+
+def deployed_rank(core: OpenedCore, target: str) -> RankResources:
+    """The one rank of a target. Raises ContractError where the core lacks it or has several."""
+    ranks = deployed_ranks(core, target)
+    if len(ranks) != 1:
         raise ContractError(
-            f"target {name!r} has {len(deployed.ranks)} ranks, and this Helios runs one",
+            f"target {target!r} has {len(ranks)} ranks, and this Helios runs one",
             where=str(core.folder),
+            remedy="Prepare the model for one rank",
         )
-    return deployed.ranks[0]
+    return ranks[0]
 
 
 def read_manifest(core: OpenedCore, rank: RankResources) -> Manifest:

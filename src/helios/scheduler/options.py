@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from helios.errors import HeliosError
+
+DEFAULT_QUEUE_CAPACITY: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +17,13 @@ class SchedulerOptions:
     `prefill_chunk_tokens` bounds the prompt tokens of one PREFILL round, over all its lanes (None:
     the largest prefill program's P). `frames_in_flight` is 1 or 2: with 1 a round is planned only
     after the one before it has completed. `queue_capacity` bounds the requests that wait for a
-    slot: so many, and as many as there are slots, can be live at once.
+    slot: so many, and as many as there are slots, can be live at once. None takes the core's, or
+    `DEFAULT_QUEUE_CAPACITY`.
     """
 
     prefill_chunk_tokens: int | None = None
     frames_in_flight: int = 2
-    queue_capacity: int = 256
+    queue_capacity: int | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -28,7 +32,14 @@ class SchedulerOptions:
             "at least 1",
         )
         _require(self.frames_in_flight in (1, 2), "frames_in_flight", "1 or 2")
-        _require(self.queue_capacity >= 1, "queue_capacity", "at least 1")
+        _require(
+            self.queue_capacity is None or self.queue_capacity >= 1, "queue_capacity", "at least 1"
+        )
+
+    @property
+    def queue_limit(self) -> int:
+        """Requests that may wait for a slot."""
+        return DEFAULT_QUEUE_CAPACITY if self.queue_capacity is None else self.queue_capacity
 
 
 def _require(holds: bool, field: str, allowed: str) -> None:

@@ -95,7 +95,7 @@ class Scheduler:
             )
         # Counted over queue and slots together: a burst arrives before any of it can be given a
         # slot, and a slot may still be held to its fence by a request that has had its last event.
-        if len(self._live) >= self.options.queue_capacity + self.slots.slots:
+        if len(self._live) >= self.options.queue_limit + self.slots.slots:
             raise AdmissionError(
                 f"{len(self._live)} requests run or wait already",
                 where=where,

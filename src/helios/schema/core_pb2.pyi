@@ -16,22 +16,26 @@ class ResourceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RESOURCE_KIND_CHAT_TEMPLATE: _ClassVar[ResourceKind]
     RESOURCE_KIND_ORACLE: _ClassVar[ResourceKind]
     RESOURCE_KIND_MODULE: _ClassVar[ResourceKind]
+    RESOURCE_KIND_WEIGHTS: _ClassVar[ResourceKind]
 RESOURCE_KIND_UNSPECIFIED: ResourceKind
 RESOURCE_KIND_EXECUTION_MANIFEST: ResourceKind
 RESOURCE_KIND_TOKENIZER: ResourceKind
 RESOURCE_KIND_CHAT_TEMPLATE: ResourceKind
 RESOURCE_KIND_ORACLE: ResourceKind
 RESOURCE_KIND_MODULE: ResourceKind
+RESOURCE_KIND_WEIGHTS: ResourceKind
 
 class SignedEnvelope(_message.Message):
-    __slots__ = ("body", "public_key", "signature")
+    __slots__ = ("body", "public_key", "signature", "index")
     BODY_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
     body: bytes
     public_key: bytes
     signature: bytes
-    def __init__(self, body: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    index: bytes
+    def __init__(self, body: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., index: _Optional[bytes] = ...) -> None: ...
 
 class CoreBody(_message.Message):
     __slots__ = ("format_version", "publisher", "deployment", "executable_resources", "weight_resources")
@@ -200,20 +204,22 @@ class WeightView(_message.Message):
     def __init__(self, tensor: _Optional[str] = ..., buffer: _Optional[str] = ..., storage: _Optional[str] = ...) -> None: ...
 
 class ProtectedIndex(_message.Message):
-    __slots__ = ("version", "publisher", "model", "frames", "encrypted", "weights")
+    __slots__ = ("version", "publisher", "model", "frames", "encrypted", "weights", "key_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTED_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     publisher: Publisher
     model: ModelIndex
     frames: _containers.RepeatedCompositeFieldContainer[ExecutableResource]
     encrypted: _containers.RepeatedCompositeFieldContainer[EncryptedResource]
     weights: _containers.RepeatedCompositeFieldContainer[WeightResource]
-    def __init__(self, version: _Optional[int] = ..., publisher: _Optional[_Union[Publisher, _Mapping]] = ..., model: _Optional[_Union[ModelIndex, _Mapping]] = ..., frames: _Optional[_Iterable[_Union[ExecutableResource, _Mapping]]] = ..., encrypted: _Optional[_Iterable[_Union[EncryptedResource, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[WeightResource, _Mapping]]] = ...) -> None: ...
+    key_id: bytes
+    def __init__(self, version: _Optional[int] = ..., publisher: _Optional[_Union[Publisher, _Mapping]] = ..., model: _Optional[_Union[ModelIndex, _Mapping]] = ..., frames: _Optional[_Iterable[_Union[ExecutableResource, _Mapping]]] = ..., encrypted: _Optional[_Iterable[_Union[EncryptedResource, _Mapping]]] = ..., weights: _Optional[_Iterable[_Union[WeightResource, _Mapping]]] = ..., key_id: _Optional[bytes] = ...) -> None: ...
 
 class ModelIndex(_message.Message):
     __slots__ = ("contract", "tokenizer_resource", "template_resource", "oracle_resource", "targets", "rebuild")
@@ -232,20 +238,22 @@ class ModelIndex(_message.Message):
     def __init__(self, contract: _Optional[_Union[_contract_pb2.ServingContract, _Mapping]] = ..., tokenizer_resource: _Optional[str] = ..., template_resource: _Optional[str] = ..., oracle_resource: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[DeploymentTarget, _Mapping]]] = ..., rebuild: _Optional[_Union[RebuildManifest, _Mapping]] = ...) -> None: ...
 
 class EncryptedResource(_message.Message):
-    __slots__ = ("id", "kind", "decoded_nbytes", "chunk_nbytes", "nonce_prefix", "chunk_count")
+    __slots__ = ("id", "kind", "decoded_nbytes", "chunk_nbytes", "nonce_prefix", "chunk_count", "chunk_sha256")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     DECODED_NBYTES_FIELD_NUMBER: _ClassVar[int]
     CHUNK_NBYTES_FIELD_NUMBER: _ClassVar[int]
     NONCE_PREFIX_FIELD_NUMBER: _ClassVar[int]
     CHUNK_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_SHA256_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: ResourceKind
     decoded_nbytes: int
     chunk_nbytes: int
     nonce_prefix: bytes
     chunk_count: int
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[ResourceKind, str]] = ..., decoded_nbytes: _Optional[int] = ..., chunk_nbytes: _Optional[int] = ..., nonce_prefix: _Optional[bytes] = ..., chunk_count: _Optional[int] = ...) -> None: ...
+    chunk_sha256: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[ResourceKind, str]] = ..., decoded_nbytes: _Optional[int] = ..., chunk_nbytes: _Optional[int] = ..., nonce_prefix: _Optional[bytes] = ..., chunk_count: _Optional[int] = ..., chunk_sha256: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Oracle(_message.Message):
     __slots__ = ("logprob_tolerance", "cases")

@@ -73,8 +73,13 @@ class ServedModel:
     preparation: ThreadPoolExecutor
     namespace: str
     digest: str
-    kernel_path: str
+    ready: WorkerReady
     created: int
+
+    @property
+    def kernel_path(self) -> str:
+        """Target and instruction set that the worker runs."""
+        return self.ready.kernel_path
 
     @property
     def served_id(self) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from helios.server.exposition import Family, Histogram
 from helios.server.lifecycle import Lifecycle, Phase
 from helios.version import VERSION
-from helios.worker.messages import Statistics
+from helios.worker.messages import Statistics, WorkerReady
 
 _PREFIX: Final = "flare_"
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -74,8 +74,23 @@ class HttpMetrics:
                 _gauge("http_permits", "Admission permits in use.", admission.held),
                 _gauge("http_permit_capacity", "Admission permits in all.", admission.capacity),
                 _counter("http_refused_total", "Requests refused with 429.", admission.refused),
+                *_capacity_families(model.ready),
             ]
         return families
+
+
+def _capacity_families(ready: WorkerReady) -> list[Family]:
+    """What load-time selection resulted in."""
+    tokens = ready.cache_pages * ready.page_tokens
+    return [
+        _gauge("request_slots", "Requests that can run at once.", ready.request_slots),
+        _gauge("queue_capacity", "Requests that can wait for a slot.", ready.queue_capacity),
+        _gauge("context_tokens", "Tokens of the longest request.", ready.max_context_tokens),
+        _gauge("speculative_width", "Target tokens a lane; 0 is none.", ready.speculative_width),
+        _gauge("cache_pages", "Pages of the attention cache.", ready.cache_pages),
+        _gauge("cache_tokens", "Tokens that the attention cache holds.", tokens),
+        _gauge("cache_bytes", "Memory of the attention cache.", ready.cache_nbytes),
+    ]
 
 
 def worker_families(statistics: Statistics) -> list[Family]:

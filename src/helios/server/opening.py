@@ -7,26 +7,28 @@ everything else about the model is the worker's to find.
 
 from __future__ import annotations
 
-from helios.core import OpenedCore, open_core
+from helios.core import OpenedCore
+from helios.runtime.capacities import Capacities, available_nbytes, choose_request_slots
 from helios.worker.options import WorkerOptions
+from helios.worker.served_core import asked_capacities, open_served_core
 
 
 def open_for_serving(options: WorkerOptions) -> OpenedCore:
     """The opened core. Raises CoreError for a core that can't be opened or isn't accepted,
     ContractError for capacities that it can't have."""
-    core = open_core(options.core, accept=options.accept, publisher_key=options.publisher_key)
-    if options.request_slots is not None or options.cache_nbytes is not None:
-        _check_capacities(core, options)
+    core = open_served_core(options)
+    _check_capacities(core, options.target, asked_capacities(options))
     return core
 
 
-def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
-    # Imported on use: only who asks for capacities pays for reading the manifest.
-    from helios.runtime.capacities import choose_cache_pages, choose_request_slots
+def _check_capacities(core: OpenedCore, target: str, asked: Capacities) -> None:
+    choose_request_slots(core.contract, asked.request_slots)
+    if asked == Capacities(request_slots=asked.request_slots):
+        return
+    # Imported on use: only who asks for more than slots pays for reading the manifest.
+    from helios.runtime.selection import refuse_unsupported, select
     from helios.runtime.targets import deployed_rank, read_manifest
 
-    slots = choose_request_slots(core.contract, options.request_slots)
-    if options.cache_nbytes is not None:
-        manifest = read_manifest(core, deployed_rank(core, options.target))
-        # What is available only matters where no size is asked for.
-        choose_cache_pages(core.contract, manifest, slots, options.cache_nbytes, 0)
+    manifest = read_manifest(core, deployed_rank(core, target))
+    selection = select(core.contract, manifest, asked, available_nbytes())
+    refuse_unsupported(selection.programs)

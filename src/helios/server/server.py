@@ -18,11 +18,13 @@ from helios.worker.options import WorkerOptions
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where to listen and what the worker is told. Port 0 takes any free one."""
+    """Where to listen and what the worker is told. Port 0 takes any free one; `frontend_workers`
+    None takes the core's number of preparation slots."""
 
     host: str
     port: int
     worker: WorkerOptions
+    frontend_workers: int | None = None
 
 
 class Server:
@@ -49,7 +51,7 @@ class Server:
             self._report(f"listening on http://{shown}:{port}")
             from helios.server.serving import serve
 
-            serve(core, worker, listener, options.worker, self._report)
+            serve(core, worker, listener, self._report, options.frontend_workers)
 
 
 def _listen(host: str, port: int) -> socket.socket:

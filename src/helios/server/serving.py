@@ -22,11 +22,10 @@ from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import HttpServer
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
-from helios.wording import counted
+from helios.wording import counted, show_size
 from helios.worker.client import ModelClient
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import WorkerReady
-from helios.worker.options import WorkerOptions
 
 _DEFAULT_FRONTEND_WORKERS: Final = 2
 
@@ -35,26 +34,26 @@ def serve(
     core: OpenedCore,
     worker: LaunchedWorker,
     listener: socket.socket,
-    options: WorkerOptions,
     report: Callable[[str], None],
+    frontend_workers: int | None = None,
 ) -> None:
-    """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend
-    or model can't be loaded."""
-    asyncio.run(_serve(core, worker, listener, options, report))
+    """Serves on `listener` until a signal, then ends the worker; `frontend_workers` None takes the
+    core's. Raises HeliosError if frontend or model can't be loaded."""
+    asyncio.run(_serve(core, worker, listener, report, frontend_workers))
 
 
 async def _serve(
     core: OpenedCore,
     worker: LaunchedWorker,
     listener: socket.socket,
-    options: WorkerOptions,
     report: Callable[[str], None],
+    frontend_workers: int | None,
 ) -> None:
     client = await ModelClient.attach(worker)
     try:
         lifecycle = Lifecycle()
         http = HttpServer(build_app(lifecycle), lifecycle)
-        loading = asyncio.create_task(_load(lifecycle, core, client, options, report))
+        loading = asyncio.create_task(_load(lifecycle, core, client, report, frontend_workers))
         loading.add_done_callback(http.stop_after_failure)
         await http.run_on(listener)
         loading.cancel()
@@ -68,8 +67,8 @@ async def _load(
     lifecycle: Lifecycle,
     core: OpenedCore,
     client: WorkerClient,
-    options: WorkerOptions,
     report: Callable[[str], None],
+    frontend_workers: int | None,
 ) -> None:
     """Waits until frontend and worker are there, then serves. A failure stays in the lifecycle and
     is raised."""
@@ -85,16 +84,29 @@ async def _load(
         {f"worker_{phase}": round(ms, 1) for phase, ms in ready.startup_ms.items()}
     )
     lifecycle.mark("ready")
-    model = _served_model(core, frontend, client, ready, options)
+    model = _served_model(core, frontend, client, ready, frontend_workers)
     lifecycle.serve(model)
     for recommended in unapplied_recommendations(frontend.contract.defaults.sampling):
         report(f"note: the core recommends {recommended}, which isn't applied yet")
     phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
     report(
-        f"ready: {', '.join(model.names)} on {ready.kernel_path},"
-        f" {counted(ready.request_slots, 'slot')},"
-        f" {ready.cache_pages * ready.page_tokens} tokens of cache (ms: {phases})"
+        f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"
+        f" (ms: {phases})"
     )
+
+
+def _capacities(ready: WorkerReady) -> str:
+    """The capacities that resulted, for the operator."""
+    parts = [
+        counted(ready.request_slots, "slot"),
+        f"queue of {ready.queue_capacity}",
+        f"{ready.cache_pages * ready.page_tokens} tokens of cache"
+        f" ({show_size(ready.cache_nbytes)})",
+        f"context of {ready.max_context_tokens}",
+    ]
+    if ready.speculative_width:
+        parts.append(f"speculative width {ready.speculative_width}")
+    return ", ".join(parts)
 
 
 def _served_model(
@@ -102,21 +114,17 @@ def _served_model(
     frontend: Frontend,
     client: WorkerClient,
     ready: WorkerReady,
-    options: WorkerOptions,
+    frontend_workers: int | None,
 ) -> ServedModel:
-    defaults = frontend.contract.defaults
-    # The worker's own queue is the bound; a core may ask for a shorter one.
-    queue = options.scheduler.queue_capacity
-    if defaults.queue_capacity is not None:
-        queue = min(queue, defaults.queue_capacity)
-    workers = defaults.frontend_workers or _DEFAULT_FRONTEND_WORKERS
+    recommended = frontend.contract.defaults.frontend_workers
+    workers = frontend_workers or recommended or _DEFAULT_FRONTEND_WORKERS
     return ServedModel(
         frontend=frontend,
         client=client,
-        admission=Admission(queue + ready.request_slots),
+        admission=Admission(ready.queue_capacity + ready.request_slots),
         preparation=ThreadPoolExecutor(workers, "helios prepare"),
         namespace=core.acceptance.namespace,
         digest=core.digest,
-        kernel_path=ready.kernel_path,
+        ready=ready,
         created=int(time.time()),
     )

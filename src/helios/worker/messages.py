@@ -53,13 +53,17 @@ class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
-    """Start-up is over: the model can serve. `startup_ms` gives each phase's duration."""
+    """Start-up is over: the model can serve, with the capacities that resulted. `startup_ms`
+    gives each phase's duration."""
 
     kernel_path: str
     request_slots: int
+    speculative_width: int
     cache_pages: int
+    cache_nbytes: int
     page_tokens: int
     max_context_tokens: int
+    queue_capacity: int
     startup_ms: dict[str, float]
 
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from helios.errors import HeliosError
+from helios.logs import log_to_stderr
 from helios.worker.channel import SocketChannel
 from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    log_to_stderr()
     descriptor, encoded = arguments
     channel = SocketChannel(socket.socket(fileno=int(descriptor)))
     try:
@@ -56,10 +58,10 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
     gc.freeze()
     try:
         channel.send([model.ready_message()])
-        ModelWorker(model.runtime, channel, options.scheduler).run()
+        ModelWorker(model.runtime, channel, model.scheduler).run()
     except Exception:  # the worker has told the client
         traceback.print_exc(file=sys.stderr)
         return 1
     finally:
-        model.runtime.close()
+        model.native.close()
     return 0

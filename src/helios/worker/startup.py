@@ -6,17 +6,21 @@ Called by the worker process and by the in-process engine; the phases' durations
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
-from helios.core import OpenedCore, ResourceKind, open_core
+from helios.contract.model import ServingDefaults
+from helios.core import OpenedCore, ResourceKind
 from helios.errors import CoreError
-from helios.runtime.model_runtime import Capacities, DeviceOptions, ModelRuntime
+from helios.runtime.model_runtime import DeviceOptions, ModelRuntime
+from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
+from helios.scheduler.options import SchedulerOptions
 from helios.schema import core_pb2
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
+from helios.worker.served_core import asked_capacities, open_served_core
 
 
 @dataclass(slots=True)
@@ -24,18 +28,27 @@ class LoadedModel:
     """A model that can serve. `startup_ms` holds each phase's duration in milliseconds."""
 
     core: OpenedCore
-    runtime: ModelRuntime
+    native: NativeModel
+    scheduler: SchedulerOptions
     startup_ms: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def runtime(self) -> ModelRuntime:
+        """The rank that takes rounds."""
+        return self.native.runtime
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
-        geometry = self.runtime.geometry
+        (geometry,) = self.native.manifests
         return WorkerReady(
             kernel_path=geometry.kernel_path,
             request_slots=geometry.request_slots,
+            speculative_width=geometry.speculative_width,
             cache_pages=geometry.cache_pages,
+            cache_nbytes=geometry.cache_nbytes,
             page_tokens=geometry.page_tokens,
             max_context_tokens=geometry.max_context_tokens,
+            queue_capacity=self.scheduler.queue_limit,
             startup_ms=self.startup_ms,
         )
 
@@ -44,31 +57,47 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError."""
     clock = time.monotonic_ns
     began = clock()
-    core = open_core(options.core, accept=options.accept, publisher_key=options.publisher_key)
+    core = open_served_core(options)
     opened = clock()
-    runtime = ModelRuntime.load(
+    native = NativeModel.load(
         core,
         target=options.target,
         options=DeviceOptions(options.threads, options.instruction_set),
-        capacities=Capacities(options.request_slots, options.cache_nbytes),
+        capacities=asked_capacities(options),
+        peers=options.peers,
         verify_weights=options.verify_weights,
     )
     loaded = clock()
     try:
         if options.oracle:
-            replay_oracle(core, runtime, cases=1)
+            replay_oracle(core, native.runtime, cases=1)
     except BaseException:
-        runtime.close()
+        native.close()
         raise
     replayed = clock()
-    phases = {"open": opened - began, "load": loaded - opened, "oracle": replayed - loaded}
-    return LoadedModel(core, runtime, {name: ns / 1e6 for name, ns in phases.items()})
+    tuned = native.runtime.tuning_ns
+    phases = {"open": opened - began, "load": loaded - opened - tuned, "oracle": replayed - loaded}
+    if tuned:
+        phases["tune"] = tuned
+    return LoadedModel(
+        core,
+        native,
+        resolved_scheduler(options.scheduler, core.contract.defaults),
+        {name: ns / 1e6 for name, ns in phases.items()},
+    )
+
+
+def resolved_scheduler(explicit: SchedulerOptions, defaults: ServingDefaults) -> SchedulerOptions:
+    """The scheduler's settings: what was said explicitly, else what the core recommends."""
+    if explicit.queue_capacity is not None or defaults.queue_capacity is None:
+        return explicit
+    return replace(explicit, queue_capacity=defaults.queue_capacity)
 
 
 def replay_oracle(core: OpenedCore, runtime: ModelRuntime, cases: int | None = None) -> None:
     """Holds the runtime against the first `cases` cases of the core's oracle, if it has one.
     Raises ExecutionError that names the first difference."""
-    resource = core.body.deployment.oracle_resource
+    resource = core.decoded.oracle_resource
     if not resource:
         return
     oracle = core_pb2.Oracle()

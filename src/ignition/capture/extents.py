@@ -174,6 +174,22 @@ def _commit(a: Attributes) -> dict[str, Need]:
     }
 
 
+def _linear_tuned(a: Attributes) -> dict[str, Need]:
+    return {**_linear(a), "tuning": _i32(1)}
+
+
+def _linear_silu_mul_tuned(a: Attributes) -> dict[str, Need]:
+    return {**_linear_silu_mul(a), "tuning": _i32(1)}
+
+
+def _tune_linear(a: Attributes) -> dict[str, Need]:
+    return {**_linear(a), "choice": _i32(1)}
+
+
+def _tune_linear_silu_mul(a: Attributes) -> dict[str, Need]:
+    return {**_linear_silu_mul(a), "choice": _i32(1)}
+
+
 _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "scatter_i32": _scatter_i32,
     "initialize_requests": _initialize_requests,
@@ -187,6 +203,10 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "select_last": _select_last,
     "sample": _sample,
     "commit": _commit,
+    "linear_tuned": _linear_tuned,
+    "linear_silu_mul_tuned": _linear_silu_mul_tuned,
+    "tune_linear": _tune_linear,
+    "tune_linear_silu_mul": _tune_linear_silu_mul,
 }
 
 

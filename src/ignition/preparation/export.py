@@ -1,8 +1,8 @@
-"""Writes a payload core: resource files named by content, signed envelope, location set.
+"""Writes a core: resource files named by content, signed envelope, location set.
 
 Everything goes into a temporary folder beside the destination, which is renamed at the end: a
 core is either whole or absent. The bytes follow from the content and the key alone. What a core
-holds is `prepare`'s business; the format is described in docs/core-format.md.
+holds is `prepare`'s business; both carriers are described in docs/core-format.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
 import zstandard
@@ -27,6 +28,13 @@ from ignition.preparation import signing
 def serialized(message: Message) -> bytes:
     """The message's bytes; maps are in the order of their keys."""
     return message.SerializeToString(deterministic=True)
+
+
+class Carrier(StrEnum):
+    """In which message a core travels. The resource files are the same in both."""
+
+    PAYLOAD = "payload"
+    LOGICAL = "logical"
 
 
 class CoreWriter:
@@ -95,16 +103,27 @@ class CoreWriter:
         publisher: core_pb2.Publisher,
         deployment: core_pb2.DeploymentBody,
         key: Ed25519PrivateKey,
+        carrier: Carrier = Carrier.PAYLOAD,
     ) -> None:
         """Signs and writes the envelope and the location set."""
-        body = core_pb2.CoreBody(
-            format_version=core_format.FORMAT_VERSION,
-            publisher=publisher,
-            deployment=deployment,
-            executable_resources=self._frames,
-            weight_resources=self._weights,
-        )
-        envelope = signing.sign(serialized(body), key)
+        if carrier is Carrier.PAYLOAD:
+            body = core_pb2.CoreBody(
+                format_version=core_format.FORMAT_VERSION,
+                publisher=publisher,
+                deployment=deployment,
+                executable_resources=self._frames,
+                weight_resources=self._weights,
+            )
+            envelope = signing.sign(serialized(body), key)
+        else:
+            index = core_pb2.ProtectedIndex(
+                version=core_format.INDEX_VERSION_FRAMES,
+                publisher=publisher,
+                model=_model_index(deployment),
+                frames=self._frames,
+                weights=self._weights,
+            )
+            envelope = signing.sign_index(serialized(index), key)
         (self._folder / core_format.ENVELOPE_FILE).write_bytes(serialized(envelope))
         locations = core_pb2.LocationSet(locations=self._locations)
         (self._folder / core_format.LOCATIONS_FILE).write_bytes(serialized(locations))
@@ -112,6 +131,20 @@ class CoreWriter:
     def _locate(self, resource: str, name: str) -> None:
         uri = core_format.resource_uri(name)
         self._locations.append(core_pb2.Location(resource=resource, uris=[uri]))
+
+
+def _model_index(deployment: core_pb2.DeploymentBody) -> core_pb2.ModelIndex:
+    """The same declarations in a logical-resource core's message."""
+    model = core_pb2.ModelIndex(
+        contract=deployment.contract,
+        tokenizer_resource=deployment.tokenizer_resource,
+        template_resource=deployment.template_resource,
+        oracle_resource=deployment.oracle_resource,
+        targets=deployment.targets,
+    )
+    if deployment.HasField("rebuild"):
+        model.rebuild.CopyFrom(deployment.rebuild)
+    return model
 
 
 class _ChunkDigests:

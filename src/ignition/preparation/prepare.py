@@ -28,7 +28,13 @@ from ignition.preparation.checkpoints.checkpoint import (
     Checkpoint,
     GenerationDefaults,
 )
-from ignition.preparation.export import CoreWriter, check_destination, new_folder, serialized
+from ignition.preparation.export import (
+    Carrier,
+    CoreWriter,
+    check_destination,
+    new_folder,
+    serialized,
+)
 from ignition.preparation.paged_text import (
     DEFAULT_DECODE_BATCHES,
     DEFAULT_MAX_ACTIVE,
@@ -57,6 +63,7 @@ class Options:
     recipe: str = "auto"
     storage: WeightStorage = WeightStorage.AS_STORED
     target: str = "cpu"
+    carrier: Carrier = Carrier.PAYLOAD
     max_active: int = DEFAULT_MAX_ACTIVE
     prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
     decode: tuple[int, ...] | None = None
@@ -155,7 +162,7 @@ def prepare(
         publisher = core_pb2.Publisher(
             namespace=options.namespace, licence_terms=options.licence_terms
         )
-        writer.finish(publisher, deployment, key)
+        writer.finish(publisher, deployment, key, options.carrier)
 
 
 def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:

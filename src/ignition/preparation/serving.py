@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+import zstandard
+
 from helios.schema import contract_pb2, core_pb2
+from helios.version import VERSION
 from ignition.preparation import contract
 from ignition.preparation.checkpoints.checkpoint import GenerationDefaults, SourceFile
 from ignition.preparation.paged_text import Extents
@@ -22,8 +25,12 @@ FRONTEND_WORKERS: Final = 2
 EVENT_CAPACITY: Final = 256
 # Beside one request of full length, the cache's working set holds this much for each other slot.
 _WORKING_SET_TOKENS: Final = 512
+# The names under which the tools that make a core's bytes are recorded, whatever they are.
+GENERATOR: Final = "generator"
+COMPRESSOR: Final = "compressor"
+COMPILER: Final = "compiler"
 # Packages whose version can change a core's bytes.
-_TOOLS: Final = ("helios-serve", "jinja2", "numpy", "protobuf", "tokenizers", "zstandard")
+_PACKAGES: Final = ["gguf", "jinja2", "numpy", "protobuf", "safetensors", "tokenizers", "zstandard"]
 
 
 def serving_contract(
@@ -69,12 +76,24 @@ def rebuild_manifest(
         version=REBUILD_VERSION,
         recipe=recipe,
         options=options,
-        tools={"python": platform.python_version(), **{t: _tool_version(t) for t in _TOOLS}},
+        tools=tool_versions(),
         sources=[
             core_pb2.SourceFile(name=source.name, nbytes=source.nbytes, sha256=source.sha256)
             for source in sources
         ],
     )
+
+
+def tool_versions() -> dict[str, str]:
+    """The tools of this environment. Programs for `cpu` name kernels of Helios's library, so no
+    compiler takes part in making them."""
+    return {
+        GENERATOR: f"ignition {VERSION}",
+        COMPRESSOR: f"zstd {'.'.join(map(str, zstandard.ZSTD_VERSION))}",
+        COMPILER: "none",
+        "python": platform.python_version(),
+        **{package: _package_version(package) for package in _PACKAGES},
+    }
 
 
 def _cache_pages(extents: Extents) -> int:
@@ -84,8 +103,8 @@ def _cache_pages(extents: Extents) -> int:
     )
 
 
-def _tool_version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"  # run from a source folder
+        return "not installed"

@@ -1,4 +1,4 @@
-"""Ed25519 keys of publishers: making key files, reading them, signing a core's body.
+"""Ed25519 keys of publishers: making key files, reading them, signing what carries a core.
 
 The private key file is PKCS #8 PEM, readable by its owner alone; the public key file is PEM too,
 for `helios --publisher-key`. Verification is Helios's business.
@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from helios.core.format import SIGNATURE_DOMAIN
+from helios.core.format import INDEX_SIGNATURE_DOMAIN, SIGNATURE_DOMAIN
 from helios.errors import CoreError
 from helios.schema import core_pb2
 
@@ -74,9 +74,17 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 
 def sign(body: bytes, key: Ed25519PrivateKey) -> core_pb2.SignedEnvelope:
     """The envelope of a serialized CoreBody. Ed25519 is deterministic."""
-    public = key.public_key().public_bytes(
-        serialization.Encoding.Raw, serialization.PublicFormat.Raw
-    )
     return core_pb2.SignedEnvelope(
-        body=body, public_key=public, signature=key.sign(SIGNATURE_DOMAIN + body)
+        body=body,
+        public_key=key.public_key().public_bytes_raw(),
+        signature=key.sign(SIGNATURE_DOMAIN + body),
+    )
+
+
+def sign_index(index: bytes, key: Ed25519PrivateKey) -> core_pb2.SignedEnvelope:
+    """The envelope of a serialized ProtectedIndex."""
+    return core_pb2.SignedEnvelope(
+        index=index,
+        public_key=key.public_key().public_bytes_raw(),
+        signature=key.sign(INDEX_SIGNATURE_DOMAIN + index),
     )

@@ -20,10 +20,18 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "select_last": sampling.select_last,
     "sample": sampling.sample,
     "commit": state.commit,
+    "linear_tuned": projection.linear_tuned,
+    "linear_silu_mul_tuned": projection.linear_silu_mul_tuned,
+    "tune_linear": projection.tune,
+    "tune_linear_silu_mul": projection.tune,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {
     "embed": "table",
     "linear": "weight",
     "linear_silu_mul": "weight",
+    "linear_tuned": "weight",
+    "linear_silu_mul_tuned": "weight",
+    "tune_linear": "weight",
+    "tune_linear_silu_mul": "weight",
 }

@@ -35,6 +35,17 @@ def linear(
         target[:] = product
 
 
+def linear_tuned(
+    rows: I32, x: F32, weight: PackedMatrix, bias: F32 | None, out: F32, tuning: I32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, accumulate: int,
+) -> None:  # fmt: skip
+    """`linear`: a blocking changes no result."""
+    linear(
+        rows, x, weight, bias, out, capacity=capacity, width=width, outputs=outputs,
+        packing=packing, format=format, accumulate=accumulate,
+    )  # fmt: skip
+
+
 def linear_silu_mul(
     rows: I32, x: F32, weight: PackedMatrix, out: F32,
     *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
@@ -47,3 +58,19 @@ def linear_silu_mul(
     # exp(−gate) overflows to infinity for very negative gates, where silu is rightly −0.
     with np.errstate(over="ignore"):
         rows_of(out, live, outputs)[:] = (gate / (1 + np.exp(-gate)) * up).reshape(live, outputs)
+
+
+def linear_silu_mul_tuned(
+    rows: I32, x: F32, weight: PackedMatrix, out: F32, tuning: I32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
+) -> None:  # fmt: skip
+    """`linear_silu_mul`: a blocking changes no result."""
+    linear_silu_mul(
+        rows, x, weight, out, capacity=capacity, width=width, outputs=outputs,
+        packing=packing, format=format, out_format=out_format,
+    )  # fmt: skip
+
+
+def tune(x: F32, weight: PackedMatrix, out: F32, choice: I32, **attributes: int) -> None:
+    """The default: the reference has one way to multiply, and nothing to measure."""
+    choice[0] = 0

@@ -1,0 +1,133 @@
+"""The options that several `helios` commands share, as Typer reads them, and what they amount to.
+
+The commands themselves are in `cli`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
+Accept = Annotated[
+    str,
+    typer.Option(
+        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
+        show_default=False,
+    ),
+]
+PublisherKey = Annotated[
+    Path | None,
+    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
+]
+AllowUnknownPublisher = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unknown-publisher", help="Take a core whose key `helios trust` doesn't know."
+    ),
+]
+CoreKey = Annotated[
+    Path | None,
+    typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
+]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where fetched resources are kept; default: HELIOS_CACHE or ~/.cache/helios."
+    ),
+]
+AllowPrivateMirrors = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private-mirrors", help="Fetch from this machine and private networks too."
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
+]
+InstructionSet = Annotated[
+    str | None,
+    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
+]
+MaxActive = Annotated[
+    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
+]
+CacheMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="Attention cache, like 2GiB, or a share of what is free beside the model, like 25%;"
+        " default: by context and free memory."
+    ),
+]
+SpeculativeWidth = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Most tokens a request verifies at once; 0 without speculation; default: all."
+    ),
+]
+HistoryDrafting = Annotated[
+    bool,
+    typer.Option(
+        "--history-drafting",
+        help="Draft from a request's own text too, where the core"
+        " speculates and takes copied tokens.",
+    ),
+]
+QueueCapacity = Annotated[
+    int | None, typer.Option(min=1, help="Requests that may wait; default: the core's, or 256.")
+]
+FrontendWorkers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Requests prepared at once; default: the core's, or 2."),
+]
+NoOracle = Annotated[
+    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
+]
+MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
+Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+
+
+def opening_options(
+    publisher_key: Path | None,
+    allow_unknown_publisher: bool,
+    core_key: Path | None,
+    cache_dir: Path | None,
+    allow_private_mirrors: bool,
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how a core is opened. Raises CoreError for a key
+    file that is none."""
+    options: dict[str, Any] = {
+        "allow_unknown_publisher": allow_unknown_publisher,
+        "core_key": None if core_key is None else str(core_key),
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "allow_private_mirrors": allow_private_mirrors,
+    }
+    if publisher_key is not None:
+        from helios.cli_values import read_public_key
+
+        options["publisher_key"] = read_public_key(publisher_key)
+    return options
+
+
+def running_options(
+    threads: int | None,
+    isa: str | None,
+    max_active: int | None = 1,
+    cache_memory: str | None = None,
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how a core runs. Raises HeliosError for a size that
+    is none."""
+    options: dict[str, Any] = {
+        "threads": threads,
+        "instruction_set": isa,
+        "request_slots": max_active,
+    }
+    if cache_memory is not None:
+        from helios.sizes import parse_size_or_share
+
+        size = parse_size_or_share(cache_memory)
+        options["cache_share" if isinstance(size, float) else "cache_nbytes"] = size
+    return options

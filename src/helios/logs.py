@@ -1,0 +1,18 @@
+"""Sends what Helios's loggers say to standard error, for its own processes.
+
+Only the command line and the worker process ask for it: a program that imports Helios decides
+itself what becomes of its loggers.
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+def log_to_stderr() -> None:
+    """Prints messages of the `helios` loggers, one a line; warnings and what takes long."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("helios: %(message)s"))
+    logger = logging.getLogger("helios")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

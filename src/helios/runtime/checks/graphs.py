@@ -1,0 +1,185 @@
+"""A graph of the contract against its captured program: operation, state, inputs, completion.
+
+What a program does to memory is read off its launches and held against what graph and program
+declare. Called by `manifest_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from helios.contract.enums import AccessMode, Operation
+from helios.contract.model import GraphContract, PreparedContract, StateView
+from helios.runtime.checks.places import Place
+from helios.runtime.manifest import BufferClass, Manifest, Program, StagedDestination
+
+# Operations whose lanes report to the host what became of them.
+_REPORTING: Final = (
+    Operation.PREFILL,
+    Operation.SCORED_PREFILL,
+    Operation.RESUME,
+    Operation.DECODE,
+    Operation.SPECULATIVE,
+    Operation.MIXED,
+)
+_SCATTER: Final = "scatter_i32"
+
+
+def check_graph(graph: GraphContract, program: Program, at: Place) -> None:
+    """What both declare, word for word."""
+    if graph.operation is not program.operation:
+        at.refuse(
+            "operation", f"is {graph.operation.name}, but the program's is {program.operation.name}"
+        )
+    declared = {access.view: access.mode for access in graph.accesses}
+    captured = dict(program.accesses)
+    for number, access in enumerate(graph.accesses):
+        mode = captured.get(access.view)
+        if mode is not access.mode:
+            what = "not there" if mode is None else mode.name
+            at.refuse(
+                f"accesses[{number}].mode",
+                f"is {access.mode.name} for {access.view!r}, but the program's is {what}",
+            )
+    for view in captured.keys() - declared.keys():
+        at.refuse("accesses", f"lack {view!r}, which the program has")
+    if graph.confidence_width not in (0, program.draft_tokens):
+        at.refuse(
+            "confidence_width",
+            f"is {graph.confidence_width}, but the program draws {program.draft_tokens}",
+        )
+
+
+def check_program(
+    program: Program, at: Place, manifest: Manifest, contract: PreparedContract
+) -> None:
+    """What the launches do against what the program declares."""
+    uses = tuple(_uses(program))
+    _check_inputs(program, uses, at, manifest)
+    _check_state(program, uses, at, manifest, contract)
+    _check_completion(program, uses, at, manifest)
+
+
+# Launch and operand numbers, buffer, access.
+_Use = tuple[int, int, int, AccessMode]
+
+
+def _uses(program: Program) -> Iterator[_Use]:
+    for number, launch in enumerate(program.launches):
+        for position, operand in enumerate(launch.operands):
+            if operand is not None:
+                yield number, position, operand.buffer, operand.access
+
+
+def _operand(launch: int, position: int) -> str:
+    return f"launches[{launch}].operands[{position}].buffer"
+
+
+def _check_inputs(program: Program, uses: tuple[_Use, ...], at: Place, manifest: Manifest) -> None:
+    """A program reads no staging but that of its inputs, and applies the deltas that it takes."""
+    staged: set[int] = set()
+    deltas: dict[int, int] = {}
+    for number, name in enumerate(program.inputs):
+        destination = manifest.destinations[name]
+        if isinstance(destination, StagedDestination):
+            staged.add(destination.buffer)
+        else:
+            staged |= {destination.count, destination.index, destination.value}
+            deltas[destination.target] = number
+    for launch, position, index, _ in uses:
+        buffer = manifest.buffers[index]
+        if buffer.buffer_class is BufferClass.INPUT and index not in staged:
+            at.refuse(
+                _operand(launch, position),
+                f"reads {buffer.name!r}, which belongs to no input of the program",
+            )
+    scattered = {
+        launch.operands[-1].buffer
+        for launch in program.launches
+        if launch.kernel.name == _SCATTER and launch.operands[-1] is not None
+    }
+    for target, number in deltas.items():
+        if target not in scattered:
+            at.refuse(f"inputs[{number}]", f"{program.inputs[number]!r} is never scattered")
+
+
+def _check_state(
+    program: Program,
+    uses: tuple[_Use, ...],
+    at: Place,
+    manifest: Manifest,
+    contract: PreparedContract,
+) -> None:
+    """STATE buffers are touched as the accesses say, each in a view of its own buffer."""
+    views: Mapping[str, StateView] = {view.name: view for view in contract.model.state_views}
+    readable: set[int] = set()
+    writable: dict[int, int] = {}
+    for number, (name, mode) in enumerate(program.accesses):
+        view = views.get(name)
+        buffer = manifest.buffer_index.get(view.buffer) if view is not None else None
+        if buffer is None:
+            at.refuse(f"accesses[{number}].view", f"the contract has no state view {name!r}")
+        if mode.reads:
+            readable.add(buffer)
+        if mode.writes:
+            writable[buffer] = number
+    written: set[int] = set()
+    for launch, position, index, access in uses:
+        buffer_name = manifest.buffers[index].name
+        if manifest.buffers[index].buffer_class is not BufferClass.STATE:
+            continue
+        if access.writes:
+            written.add(index)
+            if index not in writable:
+                at.refuse(
+                    _operand(launch, position),
+                    f"writes {buffer_name!r}, but no access declares a view of it as written",
+                )
+        if access.reads and index not in readable:
+            at.refuse(
+                _operand(launch, position),
+                f"reads {buffer_name!r}, but no access declares a view of it as read",
+            )
+    for index, number in writable.items():
+        if index not in written and manifest.buffers[index].buffer_class is BufferClass.STATE:
+            at.refuse(
+                f"accesses[{number}].mode",
+                f"declares a write to {manifest.buffers[index].name!r}, which no launch writes",
+            )
+
+
+def _check_completion(
+    program: Program, uses: tuple[_Use, ...], at: Place, manifest: Manifest
+) -> None:
+    """A reporting program writes its whole record and no other."""
+    if not program.completion:
+        if program.operation in _REPORTING:
+            at.refuse("completion", f"is missing: {program.operation.name} reports to the host")
+        expected: dict[int, str] = {}
+    else:
+        record = manifest.completions[program.completion]
+        expected = {record.lanes: "lanes", record.tokens: "tokens", record.logprobs: "logprobs"}
+        if record.proposal_confidence is not None and program.draft_tokens:
+            expected[record.proposal_confidence] = "proposal_confidence"
+        columns = manifest.buffers[record.tokens].shape[1]
+        if columns < program.token_capacity:
+            at.refuse(
+                "token_capacity",
+                f"is {program.token_capacity}, but a row of {program.completion!r} has {columns}",
+            )
+    written: set[int] = set()
+    for launch, position, index, access in uses:
+        buffer = manifest.buffers[index]
+        if buffer.buffer_class is not BufferClass.COMPLETION:
+            continue
+        if index not in expected:
+            at.refuse(
+                _operand(launch, position),
+                f"touches {buffer.name!r}, which is no part of the program's completion record",
+            )
+        if access.writes:
+            written.add(index)
+    for index, part in expected.items():
+        if index not in written:
+            at.refuse("completion", f"{part} of {program.completion!r} are never written")

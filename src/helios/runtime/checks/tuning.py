@@ -1,0 +1,129 @@
+"""The tuning catalog: producers, what they write, and the graphs that wait for them.
+
+A producer runs once, before the programs that name it; what it leaves in TUNED buffers never
+changes again. So it may write nothing that a request brings or leaves, and programs may only read
+what a producer of theirs has written. Called by `manifest_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from helios.contract.enums import Operation
+from helios.contract.model import GraphContract
+from helios.runtime.checks.places import Place, program_places
+from helios.runtime.manifest import BufferClass, Manifest, Program
+
+# What a producer may touch: its results, scratch, and what nobody writes.
+_ALLOWED: Final = (
+    BufferClass.TUNED,
+    BufferClass.WORKSPACE,
+    BufferClass.WEIGHT,
+    BufferClass.HOST_TABLE,
+)
+
+
+def check_tuned_bindings(graph: GraphContract, program: Program, at: Place) -> None:
+    """The contract's tuned bindings are the program's, name for name and in the same order."""
+    declared = tuple((binding.buffer, binding.producer) for binding in graph.tuned_bindings)
+    for number, (mine, captured) in enumerate(zip(declared, program.tuned, strict=False)):
+        for field, left, right in zip(("buffer", "producer"), mine, captured, strict=True):
+            if left != right:
+                at.refuse(
+                    f"tuned_bindings[{number}].{field}",
+                    f"is {left!r}, but the program's is {right!r}",
+                )
+    if len(declared) != len(program.tuned):
+        at.refuse(
+            "tuned_bindings", f"are {len(declared)}, but the program's are {len(program.tuned)}"
+        )
+
+
+def check_tuning(manifest: Manifest) -> None:
+    """Producers against their outputs, and programs against the producers that they name."""
+    outputs: dict[str, set[int]] = {}
+    owners: dict[int, str] = {}
+    for at, producer in program_places("tuning", manifest.tuning):
+        _check_producer(producer, at, manifest)
+        # A producer may build on those before it.
+        _check_uses(producer, at, manifest, outputs)
+        written = {buffer for _, _, buffer in _writes(producer, manifest)}
+        for buffer in written:
+            if buffer in owners:
+                at.refuse(
+                    "launches",
+                    f"{manifest.buffers[buffer].name!r} is written by {owners[buffer]!r} too",
+                )
+            owners[buffer] = producer.name
+        outputs[producer.name] = written
+    for at, program in program_places("programs", manifest.programs):
+        for launch, position, buffer in _writes(program, manifest):
+            at.refuse(
+                f"launches[{launch}].operands[{position}].buffer",
+                f"writes {manifest.buffers[buffer].name!r}, which only a producer may",
+            )
+        _check_uses(program, at, manifest, outputs)
+
+
+def _check_producer(producer: Program, at: Place, manifest: Manifest) -> None:
+    if producer.operation is not Operation.TUNE:
+        at.refuse("operation", f"is {producer.operation.name}, but the tuning catalog tunes")
+    for field, present in (
+        ("inputs", producer.inputs),
+        ("completion", producer.completion),
+        ("accesses", producer.accesses),
+    ):
+        if present:
+            at.refuse(field, "belong to a request, and a producer runs before there are any")
+    for number, launch in enumerate(producer.launches):
+        for position, operand in enumerate(launch.operands):
+            if operand is None:
+                continue
+            buffer = manifest.buffers[operand.buffer]
+            if buffer.buffer_class not in _ALLOWED:
+                touches = "writes" if operand.access.writes else "reads"
+                at.refuse(
+                    f"launches[{number}].operands[{position}].buffer",
+                    f"{touches} {buffer.name!r}, which is {buffer.buffer_class.name}: a producer"
+                    " takes no request input, graph state or cache",
+                )
+
+
+def _check_uses(
+    program: Program, at: Place, manifest: Manifest, outputs: dict[str, set[int]]
+) -> None:
+    """What a program reads of TUNED buffers is what its bindings name, produced before it."""
+    bound: set[int] = set()
+    for number, (name, producer) in enumerate(program.tuned):
+        where = f"tuned_bindings[{number}]"
+        index = manifest.buffer_index.get(name)
+        if index is None or manifest.buffers[index].buffer_class is not BufferClass.TUNED:
+            at.refuse(f"{where}.buffer", f"{name!r} is no TUNED buffer")
+        written = outputs.get(producer)
+        if written is None:
+            at.refuse(f"{where}.producer", f"no tuning program {producer!r} before this one")
+        if index not in written:
+            at.refuse(f"{where}.producer", f"{producer!r} doesn't write {name!r}")
+        bound.add(index)
+    own = {buffer for _, _, buffer in _writes(program, manifest)}
+    for number, launch in enumerate(program.launches):
+        for position, operand in enumerate(launch.operands):
+            if operand is None or operand.buffer in bound or operand.buffer in own:
+                continue
+            buffer = manifest.buffers[operand.buffer]
+            if buffer.buffer_class is BufferClass.TUNED:
+                at.refuse(
+                    f"launches[{number}].operands[{position}].buffer",
+                    f"reads {buffer.name!r}, which no tuned binding of the program names",
+                )
+
+
+def _writes(program: Program, manifest: Manifest) -> Iterator[tuple[int, int, int]]:
+    """Launch, operand and buffer of each write to a TUNED buffer."""
+    for number, launch in enumerate(program.launches):
+        for position, operand in enumerate(launch.operands):
+            if operand is None or not operand.access.writes:
+                continue
+            if manifest.buffers[operand.buffer].buffer_class is BufferClass.TUNED:
+                yield number, position, operand.buffer

@@ -1,0 +1,43 @@
+"""What worker options say of a core: opens the one that they name, and what capacities they ask
+for. For the worker, for the frontend beside it, and for the commands that look at a core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helios.core import OpenedCore, open_core
+from helios.core.cache import ResourceCache
+from helios.runtime.capacities import Capacities
+from helios.worker.options import WorkerOptions
+
+
+def open_served_core(options: WorkerOptions) -> OpenedCore:
+    """The core, with the keys that the options name. Raises CoreError or ContractError."""
+    core_key = None
+    if options.core_key is not None:
+        # Imported on use: few cores are sealed.
+        from helios.core.sealed import read_core_key
+
+        core_key = read_core_key(Path(options.core_key))
+    return open_core(
+        options.core,
+        accept=options.accept,
+        publisher_key=options.publisher_key,
+        allow_unknown_publisher=options.allow_unknown_publisher,
+        cache=ResourceCache(
+            None if options.cache_dir is None else Path(options.cache_dir),
+            allow_private_mirrors=options.allow_private_mirrors,
+        ),
+        core_key=core_key,
+    )
+
+
+def asked_capacities(options: WorkerOptions) -> Capacities:
+    """What the options say of capacities. Raises ContractError where they contradict."""
+    return Capacities(
+        request_slots=options.request_slots,
+        cache_nbytes=options.cache_nbytes,
+        cache_share=options.cache_share,
+        speculative_width=options.speculative_width,
+        history_drafting=options.history_drafting,
+    )

@@ -1,0 +1,11 @@
+
+^
+weights.cpuOfile:resources/a65442918038853803c4d4df10645fa09da07a84d45cdd47e0842794d40f2934
+_
+manifest.cpuOfile:resources/b6673e44dd0e7c6f6143ba70af6da8c9d2ba25fc4b1a3d41f44b397bca2ad03b
+\
+	tokenizerOfile:resources/aa9230faf09cebc3afb5eddfce8dfec137783601fef0e9d54f178392d0a5b824
+[
+templateOfile:resources/bcf6b53e58c797da75cb4591e95c1d98967a56f82d9f5dfe5f237e9f817e45d1
+Y
+oracleOfile:resources/e1f06de62e7be235f8e5f5f22e7baaed7b3f95272cd2a53a5dcf0b4cdbd16a5b

@@ -1,0 +1,11 @@
+
+^
+weights.cpuOfile:resources/3c1d632a4de9d01b6bf1933856dca8c7b5ddd833a0d2e0ff58505e9c27de0559
+_
+manifest.cpuOfile:resources/e1301656ab78968da1898329697f168c35435a46fa845b88047754c050a034ca
+\
+	tokenizerOfile:resources/aa9230faf09cebc3afb5eddfce8dfec137783601fef0e9d54f178392d0a5b824
+[
+templateOfile:resources/bcf6b53e58c797da75cb4591e95c1d98967a56f82d9f5dfe5f237e9f817e45d1
+Y
+oracleOfile:resources/f4e9dbe16e03187bb1a1b3690d31e6daa3a19f11e5ffb4d8e666e12d8f9af5e4

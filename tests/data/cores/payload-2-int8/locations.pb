@@ -1,0 +1,11 @@
+
+^
+weights.cpuOfile:resources/82b4ade5d22fdfd1ad3d17eaaee8104ca8be7f88c9a28553bb36885e94290764
+_
+manifest.cpuOfile:resources/fc3d03863d7fb94a00ba45e92a93e0bad6fc39a3bfb697eb3744f9a6607aca55
+\
+	tokenizerOfile:resources/aa9230faf09cebc3afb5eddfce8dfec137783601fef0e9d54f178392d0a5b824
+[
+templateOfile:resources/bcf6b53e58c797da75cb4591e95c1d98967a56f82d9f5dfe5f237e9f817e45d1
+Y
+oracleOfile:resources/ee0b5445587e7839bfaa341cbced6941f859ee906b55df8210c2a5c64b4c0621

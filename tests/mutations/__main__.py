@@ -1,0 +1,198 @@
+"""`python -m tests.mutations`: applies each mutation to a copy of the source and demands that a
+marked test of its clause fails.
+
+The tests run unmutated first: what fails then proves nothing. Each worker has a copy of src/ in a
+scratch folder, put before everything else on the import path; the working tree is never touched.
+Exit status 1 if a mutation survives or can't be judged, 2 if the catalogue itself is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from tests.mutations.catalogue import (
+    ROOT,
+    Mutation,
+    check,
+    marked_clauses,
+    mutated,
+    read_mutations,
+)
+
+_FAILED_TEST: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+_LIMIT_S: Final = 120.0
+# Of one test: a mutation that makes a test wait for ever is caught by it.
+_TEST_LIMIT_S: Final = 30
+_PYTEST: Final = (
+    *("-q", "--tb=no", "-rf", "-p", "no:cacheprovider"),
+    *("--hypothesis-profile", "first-failure", "-o", f"timeout={_TEST_LIMIT_S}"),
+)
+# An editable installation answers imports before the path does; this takes it out.
+_SITE: Final = '''"""Makes the import path decide where Helios comes from."""
+
+import sys
+
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "ScikitBuildRedirectingFinder"]
+'''
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`killer` is the marked test that failed; without one, `reason` says what happened."""
+
+    mutation: Mutation
+    killer: str
+    reason: str
+    seconds: float
+
+
+class Scratch:
+    """A copy of the source, in which one mutation at a time is applied."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "src"
+        self._folder = folder
+        self._clock = int(time.time())
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / "src", self.source, ignore=ignored)
+        native = find_spec("helios._native")
+        if native is not None and native.origin is not None:
+            origin = Path(native.origin)
+            (self.source / "helios" / origin.name).symlink_to(origin)
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(_SITE)
+
+    def pytest(
+        self, arguments: Iterable[str], limit_s: float | None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs pytest in the repository over this source."""
+        path = os.pathsep.join((str(self.source), str(self._folder / "site")))
+        environment = os.environ | {
+            "PYTHONPATH": path,
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *_PYTEST, *arguments],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+
+    def judge(self, mutation: Mutation) -> Verdict:
+        """Applies the mutation, runs its clause's tests, takes it back."""
+        path = self.source / mutation.file
+        original = path.read_text("utf-8")
+        started = time.monotonic()
+        self._write(path, mutated(mutation, self.source))
+        try:
+            result = self.pytest(["-x", "--clause", mutation.clause, *mutation.tests], _LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return Verdict(mutation, "", f"no end after {_LIMIT_S:.0f} s", _LIMIT_S)
+        finally:
+            self._write(path, original)
+        return _verdict(mutation, result, time.monotonic() - started)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Each version has a second of its own, by which compiled files are told apart."""
+        path.write_text(text, "utf-8")
+        self._clock += 1
+        os.utime(path, (self._clock, self._clock))
+
+
+def _verdict(
+    mutation: Mutation, result: subprocess.CompletedProcess[str], seconds: float
+) -> Verdict:
+    failed = _FAILED_TEST.search(result.stdout)
+    if failed is not None:
+        return Verdict(mutation, failed.group(1), "", seconds)
+    last = (result.stdout.strip() or result.stderr.strip() or "no output").splitlines()[-1]
+    what = "survived" if result.returncode == 0 else f"no test failed, status {result.returncode}"
+    return Verdict(mutation, "", f"{what} ({last})", seconds)
+
+
+def _baseline(scratch: Scratch, mutations: Sequence[Mutation], jobs: int) -> str:
+    """Runs all clauses' tests unmutated; returns what is wrong."""
+    clauses = sorted({mutation.clause for mutation in mutations})
+    tests = sorted({test for mutation in mutations for test in mutation.tests})
+    selected = [argument for clause in clauses for argument in ("--clause", clause)]
+    result = scratch.pytest([f"-n{jobs}", *selected, *tests], None)
+    print(result.stdout.strip().splitlines()[-1], flush=True)
+    return "" if result.returncode == 0 else result.stdout + result.stderr
+
+
+def _run(mutations: Sequence[Mutation], jobs: int, folder: Path) -> list[Verdict]:
+    free: queue.SimpleQueue[Scratch] = queue.SimpleQueue()
+    first = Scratch(folder / "0")
+    print("unmutated:", end=" ", flush=True)
+    wrong = _baseline(first, mutations, jobs)
+    if wrong:
+        print(wrong, "the tests fail without a mutation, so nothing can be judged", sep="\n")
+        sys.exit(1)
+    free.put(first)
+    for number in range(1, jobs):
+        free.put(Scratch(folder / str(number)))
+
+    def judge(mutation: Mutation) -> Verdict:
+        scratch = free.get()
+        try:
+            verdict = scratch.judge(mutation)
+        finally:
+            free.put(scratch)
+        outcome = f"caught by {verdict.killer}" if verdict.killer else verdict.reason.upper()
+        print(f"{verdict.seconds:5.1f} s  {mutation.title}\n         {outcome}", flush=True)
+        return verdict
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(judge, mutations))
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
+    parser.add_argument("clauses", nargs="*", help="judge these only; default: all")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="mutations at a time")
+    parser.add_argument("--check", action="store_true", help="read the catalogue, run nothing")
+    options = parser.parse_args()
+    mutations, marked = read_mutations(), marked_clauses()
+    if options.clauses:
+        marked &= set(options.clauses)
+        mutations = [mutation for mutation in mutations if mutation.clause in options.clauses]
+    wrong = check(mutations, ROOT / "src", marked)
+    if wrong:
+        print("\n".join(wrong))
+        sys.exit(2)
+    if options.check:
+        return
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        verdicts = _run(mutations, options.jobs, Path(folder))
+    survivors = [verdict for verdict in verdicts if not verdict.killer]
+    clauses = {mutation.clause for mutation in mutations}
+    print(
+        f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutations of {len(clauses)} clauses "
+        f"caught, {time.monotonic() - started:.0f} s"
+    )
+    for verdict in survivors:
+        print(f"not caught: {verdict.mutation.title}: {verdict.reason}")
+    sys.exit(1 if survivors else 0)
+
+
+if __name__ == "__main__":
+    main()
