@@ -11,13 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from helios.core.files import open_regular, read_exactly
-from helios.core.format import LOCATIONS_FILE, LOCATIONS_LIMIT_NBYTES, resource_uri
+from helios.core.format import (
+    LOCATION_URIS_LIMIT,
+    LOCATIONS_FILE,
+    LOCATIONS_LIMIT_NBYTES,
+    resource_uri,
+)
 from helios.errors import CoreError
 from helios.schema import core_pb2
+
+_SHOWN: Final = 80  # characters of a URI in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +36,37 @@ class Candidate:
     path: Path | None
     reason: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The URI as messages show it."""
+        return self.uri if len(self.uri) <= _SHOWN else f"{self.uri[:_SHOWN]}…"
+
 
 class Locations:
     """A core's folder and the URIs that its location set gives for each resource."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._uris: dict[str, list[str]] = {}
+        # Of each resource the first few different ones, in order: a dictionary's keys.
+        self._uris: dict[str, dict[str, None]] = {}
         for location in _read(folder / LOCATIONS_FILE).locations:
-            self._uris.setdefault(location.resource, []).extend(location.uris)
+            uris = self._uris.setdefault(location.resource, {})
+            for uri in location.uris:
+                if len(uris) == LOCATION_URIS_LIMIT:
+                    break
+                uris[uri] = None
 
     def candidates(self, resource: str, content_name: str) -> Iterator[Candidate]:
-        """Locations of a resource in the order to try them, the resource folder last."""
-        own = resource_uri(content_name)
-        listed = self._uris.get(resource, [])
-        for uri in [*listed, *([] if own in listed else [own])]:
-            yield self._candidate(uri)
+        """Locations of a resource in the order to try them, the resource folder last. No path is
+        given twice: what was wrong there once stays wrong."""
+        given: set[Path] = set()
+        for uri in {**self._uris.get(resource, {}), resource_uri(content_name): None}:
+            candidate = self._candidate(uri)
+            if candidate.path is not None:
+                if candidate.path in given:
+                    continue
+                given.add(candidate.path)
+            yield candidate
 
     def _candidate(self, uri: str) -> Candidate:
         scheme, colon, rest = uri.partition(":")

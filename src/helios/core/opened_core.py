@@ -99,12 +99,12 @@ class OpenedCore:
         reasons = []
         for candidate in self._locations.candidates(resource.id, resource.content_name):
             if candidate.path is None:
-                reasons.append(f"{candidate.uri}: {candidate.reason}")
+                reasons.append(f"{candidate.shown}: {candidate.reason}")
                 continue
             try:
                 return read(candidate.path)
             except CoreError as error:
-                reasons.append(f"{candidate.uri}: {error.what}")
+                reasons.append(f"{candidate.shown}: {error.what}")
         raise CoreError(
             f"no location has its content ({'; '.join(reasons)})",
             where=f"resource {resource.id!r} of {self.folder}",
