@@ -261,3 +261,36 @@ def test_threads_have_names() -> None:
     }
     assert {"helios-pool-0", "helios-pool-1"} <= names
     replayer.close()
+
+
+IN_A_FORK = """
+import os
+from helios import _native
+from tests.native.harness import add_program
+
+replayer = _native.Replayer(2, "portable")
+program = add_program(replayer, [])
+replayer.submit(program, 1)
+assert replayer.wait(1, 60_000)
+child = os.fork()
+if child == 0:
+    for call in (lambda: replayer.submit(program, 2), lambda: replayer.wait(1, 1),
+                 replayer.completed, lambda: add_program(replayer, [])):
+        try:
+            call()
+        except RuntimeError as error:
+            assert f"belongs to process {os.getppid()}, of which" in str(error)
+        else:
+            raise AssertionError("worked in a fork")
+    replayer.close()
+    del replayer
+    raise SystemExit(7)  # through the interpreter's own end
+_, status = os.waitpid(child, 0)
+replayer.submit(program, 2)
+print(os.waitstatus_to_exitcode(status), replayer.wait(2, 60_000))
+"""
+
+
+def test_a_fork_can_neither_use_a_replayer_nor_hang_on_it() -> None:
+    done = run_python(IN_A_FORK)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7 True\n", "")
