@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.kernels import measure_ceilings
 from helios.core import open_core
 from helios.runtime.device import DeviceOptions
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
+from kernels import measure_ceilings
 
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 128
