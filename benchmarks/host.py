@@ -65,6 +65,10 @@ class NullDevice:
                     np.zeros(planned.nbytes, np.uint8) for _ in range(FRAMES)
                 ]
 
+    def scratch_nbytes(self) -> int:
+        """Nothing runs, so nothing needs scratch."""
+        return 0
+
     def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
         """A frame's copy of an INPUT or COMPLETION buffer."""
         return self._views[self._names[buffer]][frame]

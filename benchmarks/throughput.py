@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.kernels import measure_ceilings
 from helios.core import open_core
 from helios.runtime.device import DeviceOptions
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
+from kernels import measure_ceilings
 
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 128
@@ -161,9 +161,8 @@ def main() -> None:
         else None
     )
     samples: dict[tuple[str, str], list[float]] = defaultdict(list)
-    bandwidth = []
+    bandwidth = [measure_ceilings(arguments.threads).memory]
     for _ in range(arguments.passes):
-        bandwidth.append(measure_ceilings(arguments.threads).memory)
         row = f"prefill {LONG_PROMPT_TOKENS}"
         samples["helios", row].append(driver.prefill(1, LONG_PROMPT_TOKENS))
         for lanes in lane_counts:
@@ -175,6 +174,7 @@ def main() -> None:
             rate = peer.rates(PROMPT_TOKENS, OUTPUT_TOKENS)["decode"]
             samples["llama.cpp", "decode, 1 lanes"].append(rate)
 
+    bandwidth.append(measure_ceilings(arguments.threads).memory)
     weight_nbytes = runtime.memory["weight"]
     floor = median(bandwidth) / weight_nbytes
     print(f"{runtime.geometry.kernel_path}, {arguments.threads} threads, {arguments.passes} passes")

@@ -6,8 +6,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
+#include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 
 #include "catalogue.h"
 #include "dispatch.h"
@@ -41,26 +45,57 @@ std::vector<std::tuple<std::string, Names, Names, Names>> catalogue() {
   return result;
 }
 
+// A replayer as Python holds it. In a forked child the threads are gone and what they held stays
+// locked: there it refuses all work, and is neither closed nor destroyed.
+class RegisteredReplayer {
+ public:
+  RegisteredReplayer(int threads, const std::string& instruction_set);
+  ~RegisteredReplayer();
+  RegisteredReplayer(const RegisteredReplayer&) = delete;
+  RegisteredReplayer& operator=(const RegisteredReplayer&) = delete;
+
+  helios::Replayer& here() {
+    if (is_forked()) {
+      throw std::runtime_error("the replayer belongs to process " + std::to_string(owner_) +
+                               ", of which this one is a fork");
+    }
+    return *replayer_;
+  }
+  void close() {
+    if (!is_forked()) replayer_->close();
+  }
+  void close_without_gil() {
+    const nb::gil_scoped_release release;
+    close();
+  }
+
+ private:
+  bool is_forked() const { return getpid() != owner_; }
+
+  std::unique_ptr<helios::Replayer> replayer_;
+  pid_t owner_ = getpid();
+};
+
 // Replayers that still have threads. They are closed at interpreter exit, before the memory that
 // queued programs work on goes away.
 class OpenReplayers {
  public:
-  void add(helios::Replayer* replayer) {
+  void add(RegisteredReplayer* replayer) {
     const std::lock_guard lock(mutex_);
     open_.insert(replayer);
   }
-  void remove(helios::Replayer* replayer) {
+  void remove(RegisteredReplayer* replayer) {
     const std::lock_guard lock(mutex_);
     open_.erase(replayer);
   }
   void close_all() {
     const std::lock_guard lock(mutex_);
-    for (helios::Replayer* replayer : open_) replayer->close();
+    for (RegisteredReplayer* replayer : open_) replayer->close();
   }
 
  private:
   std::mutex mutex_;
-  std::set<helios::Replayer*> open_;
+  std::set<RegisteredReplayer*> open_;
 };
 
 OpenReplayers& open_replayers() {
@@ -68,21 +103,19 @@ OpenReplayers& open_replayers() {
   return instance;
 }
 
-class RegisteredReplayer : public helios::Replayer {
- public:
-  RegisteredReplayer(int threads, const std::string& instruction_set)
-      : Replayer(threads, instruction_set) {
-    open_replayers().add(this);
-  }
-  ~RegisteredReplayer() {
-    open_replayers().remove(this);
+RegisteredReplayer::RegisteredReplayer(int threads, const std::string& instruction_set)
+    : replayer_(std::make_unique<helios::Replayer>(threads, instruction_set)) {
+  open_replayers().add(this);
+}
+
+RegisteredReplayer::~RegisteredReplayer() {
+  open_replayers().remove(this);
+  if (is_forked()) {
+    static_cast<void>(replayer_.release());
+  } else {
     close_without_gil();
   }
-  void close_without_gil() {
-    const nb::gil_scoped_release release;
-    close();
-  }
-};
+}
 
 }  // namespace
 
@@ -100,25 +133,38 @@ NB_MODULE(_native, module) {
              Array<std::uint64_t> nbytes, Array<std::int32_t> integer_starts,
              Array<std::int64_t> integers, Array<std::int32_t> float_starts,
              Array<double> floats) {
-            return self.add_program({view(kernels), view(operand_starts), view(addresses),
+            return self.here().add_program({view(kernels), view(operand_starts), view(addresses),
                                      view(nbytes), view(integer_starts), view(integers),
                                      view(float_starts), view(floats)});
           },
           "kernels"_a, "operand_starts"_a, "addresses"_a, "nbytes"_a, "integer_starts"_a,
           "integers"_a, "float_starts"_a, "floats"_a)
-      .def("submit", &RegisteredReplayer::submit, "program"_a, "sequence"_a)
-      .def("completed", &RegisteredReplayer::completed)
+      .def(
+          "submit",
+          [](RegisteredReplayer& self, int program, std::uint64_t sequence) {
+            self.here().submit(program, sequence);
+          },
+          "program"_a, "sequence"_a)
+      .def("completed", [](RegisteredReplayer& self) { return self.here().completed(); })
       .def(
           "wait",
           [](RegisteredReplayer& self, std::uint64_t sequence, std::int64_t timeout_ms) {
-            return self.wait(sequence, std::chrono::milliseconds(timeout_ms));
+            return self.here().wait(sequence, std::chrono::milliseconds(timeout_ms));
           },
           "sequence"_a, "timeout_ms"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("timing", &RegisteredReplayer::timing, "sequence"_a)
-      .def("scratch_nbytes", &RegisteredReplayer::scratch_nbytes)
-      .def("launches", &RegisteredReplayer::launches)
+      .def(
+          "timing",
+          [](RegisteredReplayer& self, std::uint64_t sequence) {
+            return self.here().timing(sequence);
+          },
+          "sequence"_a)
+      .def("scratch_nbytes", [](RegisteredReplayer& self) { return self.here().scratch_nbytes(); })
+      .def("launches", [](RegisteredReplayer& self) { return self.here().launches(); })
       .def("close", &RegisteredReplayer::close_without_gil);
 
+  // A fork keeps what the frames of its parent's other threads refer to: no leak of ours.
+  nb::module_::import_("os").attr("register_at_fork")(
+      "after_in_child"_a = nb::cpp_function([] { nb::set_leak_warnings(false); }));
   nb::module_::import_("atexit").attr("register")(
       nb::cpp_function([] {
         const nb::gil_scoped_release release;

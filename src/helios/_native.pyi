@@ -14,7 +14,8 @@ class Replayer:
     """A thread pool and a queue of submissions, executed one after the other.
 
     The pool's own threads ("helios-pool-0", …) execute; between submissions they sleep. What is
-    still open at interpreter exit is closed then."""
+    still open at interpreter exit is closed then. In a forked child every method raises
+    RuntimeError, but `close`, which does nothing there."""
 
     def __init__(self, threads: int, instruction_set: str) -> None:
         """Starts the threads. Raises ValueError for a number of threads outside 1 to 1024 or a

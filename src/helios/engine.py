@@ -7,6 +7,7 @@ frontend. Any number of threads may generate at once; their requests share round
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal, Self
 
 from helios.errors import AdmissionError, ExecutionError, HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
-from helios.frontend.prepare import GenerationOptions, PreparedRequest
+from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.scheduler import SchedulerOptions
 from helios.worker.channel import InProcessChannel
 from helios.worker.messages import (
@@ -84,6 +85,7 @@ class Engine:
 
     def __init__(self, model: LoadedModel, frontend: Frontend) -> None:
         self.frontend = frontend
+        self._process = os.getpid()
         self._model = model
         self._ids = itertools.count(1)
         # Requests whose last event is still to come.
@@ -165,22 +167,36 @@ class Engine:
         """Continues every prompt (text or token ids), all of them at once. Raises RequestError
         for a bad prompt before any runs, AdmissionError or ExecutionError as a request meets
         them; the others are then cancelled."""
-        prepare = self.frontend.preparer.prepare_completion
+        prepare = self._preparer().prepare_completion
         return self._complete([prepare(prompt, options) for prompt in prompts])
 
     def chat(self, messages: Messages, options: GenerationOptions = _DEFAULTS) -> Generation:
         """The assistant's next message. Raises as `generate`."""
-        return self._complete([self.frontend.preparer.prepare_chat(messages, options)])[0]
+        return self._complete([self._preparer().prepare_chat(messages, options)])[0]
 
     def stream(self, prompt: Prompt, options: GenerationOptions = _DEFAULTS) -> Iterator[Delta]:
         """As `generate` for one prompt, step by step. Dropping the iterator cancels."""
-        return self._stream(self.frontend.preparer.prepare_completion(prompt, options))
+        return self._stream(self._preparer().prepare_completion(prompt, options))
 
     def stream_chat(
         self, messages: Messages, options: GenerationOptions = _DEFAULTS
     ) -> Iterator[Delta]:
         """As `chat`, step by step. Dropping the iterator cancels."""
-        return self._stream(self.frontend.preparer.prepare_chat(messages, options))
+        return self._stream(self._preparer().prepare_chat(messages, options))
+
+    def _preparer(self) -> Preparer:
+        """What prepares requests. Raises ExecutionError in a fork of the engine's process."""
+        self._check_process()
+        return self.frontend.preparer
+
+    def _check_process(self) -> None:
+        """A fork has neither the engine's threads nor their locks: waiting would never end."""
+        if os.getpid() != self._process:
+            raise ExecutionError(
+                f"the engine belongs to process {self._process}, of which this one is a fork",
+                where="engine",
+                remedy="Open an engine after forking, in each process that needs one",
+            )
 
     def _complete(self, prepared: Sequence[PreparedRequest]) -> list[Generation]:
         """Runs all requests, as many at once as the queue takes."""
@@ -209,6 +225,7 @@ class Engine:
         where = f"request {pending.request_id}"
         finish = None
         while finish is None:
+            self._check_process()
             event = pending.events.get()
             match event:
                 case TokensEvent():
@@ -232,7 +249,9 @@ class Engine:
         return pending
 
     def _abandon(self, pending: _Pending) -> None:
-        """Cancels a request unless it has ended."""
+        """Cancels a request unless it has ended, or its stream was left behind by a fork."""
+        if os.getpid() != self._process:
+            return
         if self._pending.pop(pending.request_id, None) is not None:
             self._channel.post([Cancel(pending.request_id)])
 
@@ -240,6 +259,7 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Counters since start, gauges now. Raises the engine's failure."""
+        self._check_process()
         with self._asking:
             with self._registering:
                 if self._failure is not None:
@@ -251,7 +271,10 @@ class Engine:
         return answer
 
     def close(self) -> None:
-        """Cancels what runs, waits for the device and lets go of the model. Idempotent."""
+        """Cancels what runs, waits for the device and lets go of the model. Idempotent; does
+        nothing in a fork of the engine's process."""
+        if os.getpid() != self._process:
+            return
         self._channel.post([Shutdown()])
         self._thread.join()
         self._model.native.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from helios.core import ResourceKind, open_core
 from helios.core import format as core_format
+from helios.core.weights import map_file
 from helios.errors import CoreError
 from helios.schema import core_pb2 as pb
 from tests.core.sample_core import (
@@ -110,6 +112,53 @@ def test_uris_are_tried_in_order(folder: Path) -> None:
     (folder / "wrong").write_bytes(b"wrong")
     _locate(folder, "template", "https://host/x", "file:absent", "file:wrong", "file:deep/template")
     assert _template(folder) == CONTENT["template"][1]
+
+
+def _count_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    read: list[Path] = []
+
+    def counting(path: Path, *given: Any, **named: Any) -> Any:
+        read.append(path)
+        return map_file(path, *given, **named)
+
+    monkeypatch.setattr("helios.core.opened_core.map_file", counting)
+    return read
+
+
+def test_a_wrong_file_is_read_once_however_often_it_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = bytearray(WEIGHTS)
+    wrong[0] ^= 1
+    (folder / "wrong").write_bytes(wrong)
+    (folder / "link").symlink_to(folder / "wrong")
+    read = _count_reads(monkeypatch)
+    uris = ["file:wrong", "file:./wrong", "file:link"] * 10_000
+    _locate(folder, "weights", *uris)
+    open_core(folder, accept=NAMESPACE).map_weights("weights").close()
+    assert [path.name for path in read] == ["wrong", NAMES["weights"]]
+
+
+def test_only_the_first_locations_of_a_resource_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        (folder / f"wrong{number}").write_bytes(bytes(len(WEIGHTS)))
+    read = _count_reads(monkeypatch)
+    uris = [f"file:wrong{number}" for number in range(40)]
+    message = pb.LocationSet(locations=[pb.Location(resource="weights", uris=[u]) for u in uris])
+    (folder / core_format.LOCATIONS_FILE).write_bytes(message.SerializeToString())
+    open_core(folder, accept=NAMESPACE).map_weights("weights").close()
+    expected = [f"wrong{number}" for number in range(core_format.LOCATION_URIS_LIMIT)]
+    assert [path.name for path in read] == [*expected, NAMES["weights"]]
+
+
+def test_messages_about_locations_stay_short(folder: Path) -> None:
+    _move(folder, "template", folder / "elsewhere")
+    _locate(folder, "template", *(f"file:{number}{'a' * 3000}" for number in range(300)))
+    with pytest.raises(CoreError, match="resource 'template'") as caught:
+        _template(folder)
+    assert len(str(caught.value)) < 3000
 
 
 ESCAPES = [

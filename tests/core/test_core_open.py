@@ -305,3 +305,10 @@ def test_a_resource_is_not_given_out_as_another_kind(core_folder: Path) -> None:
         core.read_resource("weights", ResourceKind.ORACLE)
     with pytest.raises(CoreError, match="no such weight resource"):
         core.map_weights("oracle")
+
+
+def test_an_unknown_field_beside_what_is_signed_is_refused(private_folder: Path) -> None:
+    path = private_folder / core_format.ENVELOPE_FILE
+    path.write_bytes(path.read_bytes() + b"\x7a\x01x")
+    with pytest.raises(CoreError, match="unknown field, number 15, outside"):
+        open_core(private_folder, accept=NAMESPACE)

@@ -15,7 +15,7 @@ from helios.core import format as core_format
 from helios.core.addresses import Address, Endpoints, is_public_address
 from helios.core.cache import ResourceCache
 from helios.core.fetch import Fetcher
-from helios.core.locations import LOCATIONS_LIMIT
+from helios.core.format import LOCATION_URIS_LIMIT
 from helios.core.mirror import Patience
 from helios.errors import CoreError
 from helios.schema import core_pb2 as pb
@@ -211,12 +211,12 @@ def test_what_is_no_url_is_refused(folder: Path, uri: str, reason: str) -> None:
 
 
 def test_only_so_many_locations_are_tried(folder: Path, server: MirrorServer) -> None:
-    bad = [f"{server.url}/missing/{number}" for number in range(LOCATIONS_LIMIT)]
-    server.files.update(dict.fromkeys(map(str, range(LOCATIONS_LIMIT)), b""))
+    bad = [f"{server.url}/missing/{number}" for number in range(LOCATION_URIS_LIMIT)]
+    server.files.update(dict.fromkeys(map(str, range(LOCATION_URIS_LIMIT)), b""))
     locate(folder, "template", *bad, url(server, "good", "template"))
     with pytest.raises(CoreError, match="status 404"):
         template(folder)
-    assert len(server.requests) == LOCATIONS_LIMIT
+    assert len(server.requests) == LOCATION_URIS_LIMIT
     assert all(behaviour == "missing" for behaviour, _, _ in server.requests)
 
 

@@ -4,6 +4,9 @@ memory; prompts of every kind; ends of every kind."""
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -178,3 +181,44 @@ def test_the_reference_target_gives_the_same_greedy_tokens(
 def test_a_wrong_namespace_is_refused(tiny_core: Path) -> None:
     with pytest.raises(CoreError, match="tests"):
         Engine.open(tiny_core, accept="somebody")
+
+
+IN_A_FORK = """
+import os, sys
+from helios.engine import Engine, GenerationOptions
+from helios.errors import ExecutionError
+
+options = GenerationOptions(max_tokens=3, temperature=0.0)
+engine = Engine.open(sys.argv[1], accept="tests", threads=1)
+before = engine.generate([[5, 6]], options)
+stream = engine.stream([5, 6], options)
+next(stream)
+child = os.fork()
+if child == 0:
+    message = [{"role": "user", "content": "hi"}]
+    for call in (lambda: engine.generate([[5]], options), lambda: engine.chat(message, options),
+                 lambda: list(engine.stream([5], options)), lambda: next(stream),
+                 engine.statistics):
+        try:
+            call()
+        except ExecutionError as error:
+            assert error.where == "engine" and "is a fork" in error.what, error
+        else:
+            raise AssertionError("worked in a fork")
+    engine.close()
+    raise SystemExit(7)
+_, status = os.waitpid(child, 0)
+list(stream)
+print(os.waitstatus_to_exitcode(status), engine.generate([[5, 6]], options) == before)
+engine.close()
+"""
+
+
+def test_a_fork_cannot_use_its_parents_engine(tiny_core: Path) -> None:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FORK, str(tiny_core)],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7 True\n", "")

@@ -9,7 +9,7 @@ import pytest
 
 from helios.core import ResourceKind, open_core
 from helios.core.cache import ResourceCache
-from helios.core.locations import LOCATIONS_LIMIT
+from helios.core.format import LOCATION_URIS_LIMIT
 from helios.errors import CoreError
 from ignition.cli import main
 from ignition.preparation.locating import locate
@@ -58,7 +58,7 @@ def test_a_mirror_is_a_url_of_a_folder(tmp_path: Path, mirror: str) -> None:
 
 def test_more_mirrors_than_helios_tries_are_refused(tmp_path: Path) -> None:
     folder = write_core(tmp_path / "core")
-    mirrors = [f"https://host-{number}.test" for number in range(LOCATIONS_LIMIT)]
+    mirrors = [f"https://host-{number}.test" for number in range(LOCATION_URIS_LIMIT)]
     locate(folder, mirrors[1:])
-    with pytest.raises(CoreError, match="more than 31 mirrors"):
+    with pytest.raises(CoreError, match=f"more than {LOCATION_URIS_LIMIT - 1} mirrors"):
         locate(folder, mirrors)

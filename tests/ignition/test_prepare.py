@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -18,7 +19,13 @@ from helios.schema import core_pb2
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.prepare import Options, prepare
 from ignition.preparation.quantisation import WeightStorage
-from tests.checkpoints import VARIANTS, write_gguf, write_huggingface
+from tests.checkpoints import (
+    VARIANTS,
+    weights,
+    write_gguf,
+    write_huggingface,
+    write_safetensors,
+)
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OPTIONS = Options(
@@ -115,6 +122,51 @@ def test_the_oracle_is_what_the_reference_replays_from_the_core(
         runtime.close()
     assert len({token.token for token in tokens}) > 1
     assert all(token.logprob < 0 <= token.lead for token in tokens)
+
+
+@pytest.mark.parametrize("storage", [WeightStorage.INT8, WeightStorage.INT4])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "kept"),
+    [(4, 2, 24, True), (6, 2, 24, True), (12, 4, 16, True), (8, 2, 16, False)],
+)
+def test_head_geometries_whose_blocks_cross_heads_are_served(
+    tmp_path: Path,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    kept: bool,
+    storage: WeightStorage,
+) -> None:
+    variant = replace(VARIANTS["llama"], heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    progress = Quiet()
+    source = write_huggingface(tmp_path / "source", variant)
+    prepare(source, tmp_path / "core", replace(OPTIONS, storage=storage), KEY, progress)
+    said = [note for note in progress.notes if note.startswith("layers.0.output")]
+    assert ["kept as bf16" in note for note in said] == [True] * kept
+    core = open_core(tmp_path / "core", accept="tests")
+    answers = []
+    for target in ("cpu", "reference"):
+        runtime = ModelRuntime.load(core, target=target)
+        try:
+            answers.append(greedy_replay(runtime, [1, 70, 71, 72, 73], 2))
+        finally:
+            runtime.close()
+    for native, exact in zip(*answers, strict=True):
+        assert abs(native.logprob - exact.logprob) < 0.25
+        if exact.lead > 0.5:
+            assert native.token == exact.token
+
+
+def test_weights_that_are_not_finite_leave_no_core(tmp_path: Path) -> None:
+    tensors = weights(VARIANTS["llama"])
+    tensors["model.layers.1.mlp.down_proj.weight"][3, 5] = np.inf
+    source = write_huggingface(tmp_path / "source", "llama")
+    write_safetensors(source / "model.safetensors", tensors, "BF16")
+    with pytest.raises(
+        CheckpointError, match=r"tensor `layers\.1\.down`: holds a value that isn't"
+    ):
+        prepare(source, tmp_path / "core", OPTIONS, KEY, Quiet())
+    assert not (tmp_path / "core").exists()
 
 
 def test_both_file_formats_give_the_same_answers(checkpoint_folder: Folder, tmp_path: Path) -> None:

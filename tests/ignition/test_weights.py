@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from helios.schema import execution_pb2 as pb
 from ignition.capture.recorder import Recorder
+from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import Storage
 from ignition.preparation.quantisation import WeightStorage, store_as
 from ignition.preparation.stored_matrix import StoredMatrix, concatenate
@@ -29,7 +30,7 @@ class Matrices:
         return self._matrices[name]
 
     def vector(self, name: str) -> NDArray[np.float32]:
-        return {"bias_a": np.array([1, 2], np.float32), "bias_b": np.array([3], np.float32)}[name]
+        return np.array({"bias_a": [1, 2], "bias_b": [3], "bias_nan": [np.nan]}[name], np.float32)
 
 
 def stored(choice: WeightStorage, outputs: int, width: int) -> StoredMatrix:
@@ -111,6 +112,77 @@ def test_widths_that_blocks_don_t_divide_are_kept_as_bf16(choice: WeightStorage)
     (note,) = weights.notes
     assert note.startswith("a is 48 wide, no multiple of 32: kept as bf16 instead of")
     assert len(content(weights)) == matrix.buffer.nbytes
+
+
+@pytest.mark.parametrize(
+    ("storage", "at"),
+    [
+        (Storage.F32, 4),
+        (Storage.F16, 2),
+        (Storage.BF16, 2),
+        (Storage.Q8_0, 34),
+        (Storage.Q4_0, 18),
+        (Storage.Q4_1, 20),
+        (Storage.Q4_1, 22),
+        (Storage.Q6_K, 418),
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("choice", list(WeightStorage))
+def test_values_that_are_not_finite_are_refused_by_name(
+    storage: Storage, at: int, value: float, choice: WeightStorage
+) -> None:
+    width = 512
+    rows = np.zeros((3, storage.row_nbytes(width)), np.uint8)
+    bits = {
+        Storage.F32: np.array([value], "<f4"),
+        Storage.BF16: np.array([value], "<f4").view("<u2")[1:],
+    }.get(storage, np.array([value], "<f2"))
+    damaged = bits.view(np.uint8)
+    rows[2, at : at + damaged.size] = damaged
+    matrix = StoredMatrix(storage, (3, width), rows)
+    good = StoredMatrix(storage, (3, width), np.zeros_like(rows))
+    weights, _ = weight_set(choice, a=good, b=matrix)
+    weights.matrix("ab", ["a", "b"], concatenate)
+    with pytest.raises(CheckpointError, match="tensor `b`: holds a value that isn't a finite"):
+        content(weights)
+    assert good.is_finite()
+
+
+def test_values_that_overflow_the_chosen_storage_are_refused_by_name() -> None:
+    largest = np.full((16, 32), np.finfo(np.float32).max, np.float32)
+    weights, _ = weight_set(WeightStorage.BF16, a=StoredMatrix.from_elements(Storage.F32, largest))
+    weights.matrix("a", ["a"], concatenate)
+    with pytest.raises(CheckpointError, match="tensor `a`: holds a value too large for BF16"):
+        content(weights)
+
+
+def test_vectors_must_be_finite() -> None:
+    weights, _ = weight_set(WeightStorage.BF16)
+    with pytest.raises(CheckpointError, match="tensor `bias_nan`: holds a value that isn't"):
+        weights.vector("bias", ["bias_a", "bias_nan"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "packing", "kept"),
+    [
+        (WeightStorage.INT8, pb.PACKING_TILE16_BF16, "kept as bf16 instead of Q8_0"),
+        (WeightStorage.INT4, pb.PACKING_TILE16_BF16, "kept as bf16 instead of Q4_1"),
+        (WeightStorage.AS_STORED, pb.PACKING_TILE16_F32, "kept as F32 instead of Q8_0"),
+    ],
+)
+def test_rows_written_in_runs_that_blocks_don_t_divide_are_not_read_quantised(
+    choice: WeightStorage, packing: int, kept: str
+) -> None:
+    weights, _ = weight_set(choice, a=stored(WeightStorage.INT8, 16, 96))
+    matrix = weights.matrix("a", ["a"], concatenate, run=48)
+    assert matrix.packing == packing
+    (note,) = weights.notes
+    assert note == f"a reads rows written 48 elements at a time, no multiple of 32: {kept}"
+    assert len(content(weights)) == matrix.buffer.nbytes
+    whole, _ = weight_set(choice, a=stored(WeightStorage.INT8, 16, 96))
+    assert whole.matrix("a", ["a"], concatenate, run=32).is_quantised
+    assert whole.notes == []
 
 
 def test_the_catalog_names_every_tensor_of_the_checkpoint(

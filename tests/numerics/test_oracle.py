@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,26 @@ def test_a_replay_needs_a_prompt_and_a_count(
 ) -> None:
     with pytest.raises(ExecutionError, match="needs a prompt and a count"):
         greedy_replay(cpu, prompt, count)
+
+
+@pytest.mark.parametrize("field", ["expected_tokens", "expected_logprobs"])
+def test_a_case_needs_a_log_probability_a_token(
+    cpu: ModelRuntime, oracle: core_pb2.Oracle, field: str
+) -> None:
+    getattr(oracle.cases[1], field).pop()
+    with pytest.raises(
+        ExecutionError, match=r"oracle case 1: \d+ tokens are expected with \d+ log"
+    ):
+        check_oracle(cpu, oracle)
+
+
+def test_a_model_whose_logits_are_not_finite_is_refused(parts: ModelParts) -> None:
+    damaged = np.frombuffer(parts.weights, np.uint8).copy()
+    norm = next(buffer for buffer in parts.manifest.buffers if buffer.name == "final_norm")
+    damaged[norm.offset :][:4] = np.array([np.nan], np.float32).view(np.uint8)
+    runtime = replace(parts, weights=memoryview(damaged)).load("reference")
+    try:
+        with pytest.raises(ExecutionError, match="logits that aren't finite"):
+            greedy_replay(runtime, PROMPTS[0], 1)
+    finally:
+        runtime.close()

@@ -225,7 +225,7 @@ def test_memory_that_the_machine_lacks_is_refused_before_it_is_mapped(
 ) -> None:
     monkeypatch.setattr("helios.runtime.model_runtime.available_nbytes", lambda: 1 << 20)
     device = NullDevice()
-    with pytest.raises(ContractError, match=r"memory: .* 1.0 MiB are available"):
+    with pytest.raises(ContractError, match=r"memory: .*1\.0 MiB are available"):
         load(device=device, cache_nbytes=1 << 30)
     with pytest.raises(IndexError):
         device.view(0, 0)

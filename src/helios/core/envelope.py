@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from helios.core.files import open_regular, read_exactly
 from helios.core.format import (
@@ -49,6 +50,13 @@ def read_envelope(path: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
         envelope.ParseFromString(content)
     except DecodeError as error:
         raise CoreError(f"is no signed envelope ({error})", where=where, remedy=_AGAIN) from error
+    if len(UnknownFieldSet(envelope)):
+        raise CoreError(
+            f"holds an unknown field, number {UnknownFieldSet(envelope)[0].field_number}, outside"
+            " what is signed",
+            where=where,
+            remedy=_AGAIN,
+        )
     if len(envelope.public_key) != PUBLIC_KEY_NBYTES or len(envelope.signature) != SIGNATURE_NBYTES:
         raise CoreError("is not signed: public key or signature has the wrong length", where=where)
     if publisher_key is not None and envelope.public_key != publisher_key:

@@ -17,13 +17,17 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from helios.core.files import open_regular, read_exactly
-from helios.core.format import LOCATIONS_FILE, LOCATIONS_LIMIT_NBYTES, resource_uri
+from helios.core.format import (
+    LOCATION_URIS_LIMIT,
+    LOCATIONS_FILE,
+    LOCATIONS_LIMIT_NBYTES,
+    resource_uri,
+)
 from helios.errors import CoreError
 from helios.schema import core_pb2
 
-# More than these of a resource are left out: trying them all could take for ever.
-LOCATIONS_LIMIT: Final = 32
 _MIRRORS: Final = frozenset({"http", "https"})
+_SHOWN: Final = 80  # characters of a URI in messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +38,44 @@ class Candidate:
     path: Path | None
     reason: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The URI as messages show it."""
+        return self.uri if len(self.uri) <= _SHOWN else f"{self.uri[:_SHOWN]}…"
+
 
 class Locations:
     """A core's folder and the URIs that its location set gives for each resource."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._uris: dict[str, list[str]] = {}
+        # Of each resource the first few different ones, in order: a dictionary's keys.
+        self._uris: dict[str, dict[str, None]] = {}
         for location in _read(folder / LOCATIONS_FILE).locations:
-            known = self._uris.setdefault(location.resource, [])
-            known.extend(location.uris[: LOCATIONS_LIMIT - len(known)])
+            uris = self._uris.setdefault(location.resource, {})
+            for uri in location.uris:
+                if len(uris) == LOCATION_URIS_LIMIT:
+                    break
+                uris[uri] = None
 
     def candidates(self, resource: str, content_name: str) -> Iterator[Candidate]:
         """Locations of a resource on this machine in the order to try them, the resource folder
-        last, and those that are no location at all."""
-        own = resource_uri(content_name)
-        listed = self._uris.get(resource, [])
-        for uri in [*listed, *([] if own in listed else [own])]:
-            if _scheme(uri) not in _MIRRORS:
-                yield self._candidate(uri)
+        last, and those that are no location at all. No path is given twice: what was wrong there
+        once stays wrong."""
+        given: set[Path] = set()
+        for uri in {**self._uris.get(resource, {}), resource_uri(content_name): None}:
+            if _scheme(uri) in _MIRRORS:
+                continue
+            candidate = self._candidate(uri)
+            if candidate.path is not None:
+                if candidate.path in given:
+                    continue
+                given.add(candidate.path)
+            yield candidate
 
     def mirrors(self, resource: str) -> list[str]:
         """URLs of a resource in the order to try them, once each."""
-        listed = self._uris.get(resource, [])
-        return list(dict.fromkeys(uri for uri in listed if _scheme(uri) in _MIRRORS))
+        return [uri for uri in self._uris.get(resource, {}) if _scheme(uri) in _MIRRORS]
 
     def _candidate(self, uri: str) -> Candidate:
         if _scheme(uri) != "file":

@@ -154,14 +154,14 @@ class OpenedCore:
         reasons = []
         for candidate in self._locations.candidates(resource.id, resource.content_name):
             if candidate.path is None:
-                reasons.append(f"{candidate.uri}: {candidate.reason}")
+                reasons.append(f"{candidate.shown}: {candidate.reason}")
                 continue
             try:
                 return read(candidate.path)
             except SignedContentError:
                 raise
             except CoreError as error:
-                reasons.append(f"{candidate.uri}: {error.what}")
+                reasons.append(f"{candidate.shown}: {error.what}")
         try:
             return self._cache.obtain(resource, self._locations.mirrors(resource.id), read)
         except SignedContentError:

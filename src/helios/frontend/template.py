@@ -71,7 +71,7 @@ class ChatTemplate:
             with rendering(RenderBudget()):
                 self._template = environment.from_string(source)
         except Exception as error:  # Python's compiler has limits of its own
-            raise _invalid(str(error)) from error
+            raise _invalid(str(error).rstrip(".")) from error
         self._tokens = dict(tokens)
         self.literals = tuple(_literals(environment.parse(source)))
 

@@ -49,7 +49,8 @@ def greedy_replay(
     runtime: ModelRuntime, prompt_tokens: Sequence[int], count: int
 ) -> list[ReplayedToken]:
     """The `count` greedy tokens after a prompt, end-of-sequence tokens ignored. Raises
-    ExecutionError where the request can't fit the runtime or a round fails."""
+    ExecutionError where the request can't fit the runtime, a round fails or logits aren't
+    finite."""
     return list(greedy_steps(runtime, prompt_tokens, count))
 
 
@@ -60,6 +61,12 @@ def greedy_steps(
     vocabulary = runtime.geometry.vocabulary_tokens
     for token, logprob in _greedy(runtime, prompt_tokens, count):
         logits = np.asarray(runtime.read_buffer(LOGITS_BUFFER))[0, :vocabulary]
+        if not np.isfinite(logits).all():
+            raise ExecutionError(
+                "the model computes logits that aren't finite numbers",
+                where=f"a replay on {runtime.geometry.kernel_path}",
+                remedy="The weights are damaged, or too large for the model: fetch them again",
+            )
         second, best = np.partition(logits, -2)[-2:]
         yield ReplayedToken(token, logprob, float(best - second))
 
@@ -68,6 +75,13 @@ def check_oracle(runtime: ModelRuntime, oracle: core_pb2.Oracle, cases: int | No
     """Replays the first `cases` cases of an oracle (all by default). Raises ExecutionError that
     names the first token or log-probability that isn't the expected one."""
     for index, case in enumerate(oracle.cases[:cases]):
+        if len(case.expected_tokens) != len(case.expected_logprobs):
+            raise ExecutionError(
+                f"{len(case.expected_tokens)} tokens are expected with"
+                f" {len(case.expected_logprobs)} log-probabilities",
+                where=f"oracle case {index}",
+                remedy="The core is damaged: prepare it again",
+            )
         expected = zip(case.expected_tokens, case.expected_logprobs, strict=True)
         replay = _greedy(runtime, case.prompt_tokens, len(case.expected_tokens))
         for place, ((want, want_logprob), (got, got_logprob)) in enumerate(

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from helios.core import format as core_format
 from helios.core import read_folder
 from helios.core.body import decode_body
-from helios.core.locations import LOCATIONS_LIMIT
 from helios.errors import CoreError
 from helios.schema import core_pb2
 
@@ -23,8 +22,10 @@ from helios.schema import core_pb2
 def locate(folder: Path, mirrors: Sequence[str]) -> int:
     """Replaces the location set of the core in `folder`; returns how many resources it has.
     Raises CoreError for what is no core, or a mirror that is no URL of a folder."""
-    if len(mirrors) >= LOCATIONS_LIMIT:
-        raise CoreError(f"more than {LOCATIONS_LIMIT - 1} mirrors", where="--mirror")
+    if len(mirrors) >= core_format.LOCATION_URIS_LIMIT:
+        raise CoreError(
+            f"more than {core_format.LOCATION_URIS_LIMIT - 1} mirrors", where="--mirror"
+        )
     for mirror in mirrors:
         _check(mirror)
     decoded = decode_body(read_folder(folder, None).body)

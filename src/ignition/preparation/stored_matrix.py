@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,19 @@ from ignition.preparation.packing import (
 )
 
 Floats = NDArray[np.float32]
+
+_PASS_NBYTES: Final = 4 << 20
+# Of each storage: where a block's floating-point numbers lie, and the exponent bits that are all
+# set in what isn't finite.
+_FLOATS: Final[dict[Storage, tuple[slice, str, int]]] = {
+    Storage.F32: (slice(0, 4), "<u4", 0x7F800000),
+    Storage.F16: (slice(0, 2), "<u2", 0x7C00),
+    Storage.BF16: (slice(0, 2), "<u2", 0x7F80),
+    Storage.Q8_0: (slice(0, 2), "<u2", 0x7C00),
+    Storage.Q4_0: (slice(0, 2), "<u2", 0x7C00),
+    Storage.Q4_1: (slice(0, 4), "<u2", 0x7C00),
+    Storage.Q6_K: (slice(208, 210), "<u2", 0x7C00),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +90,19 @@ class StoredMatrix:
         outputs, width = self.shape
         blocks = self.row_bytes.reshape(outputs, -1, self.storage.block_nbytes)
         return _dequantise_blocks(self.storage, blocks).reshape(outputs, width)
+
+    def is_finite(self) -> bool:
+        """Whether every value is a finite number: of plain elements each is looked at, of blocks
+        the scales."""
+        at, kind, exponent = _FLOATS[self.storage]
+        count = max(1, _PASS_NBYTES // max(1, self.row_bytes.shape[1]))
+        for first in range(0, self.shape[0], count):
+            rows = np.ascontiguousarray(self.row_bytes[first : first + count])
+            blocks = rows.reshape(-1, self.storage.block_nbytes)[:, at]
+            bits = np.ascontiguousarray(blocks).view(kind)
+            if ((bits & exponent) == exponent).any():
+                return False
+        return True
 
     def pack(self) -> PackedMatrix:
         """The matrix in the layout of its storage's packing."""

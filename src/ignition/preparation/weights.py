@@ -20,7 +20,8 @@ from helios.schema import execution_pb2 as pb
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle, Matrix
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
-from ignition.preparation.packing import Bytes, Storage
+from ignition.preparation.errors import CheckpointError
+from ignition.preparation.packing import BLOCK, Bytes, Storage
 from ignition.preparation.quantisation import WeightStorage, store_as
 from ignition.preparation.stored_matrix import StoredMatrix
 
@@ -57,10 +58,13 @@ class WeightSet:
         self._views: list[core_pb2.WeightView] = []
         self.notes: list[str] = []
 
-    def matrix(self, name: str, tensors: Sequence[str], join: Join) -> Matrix:
+    def matrix(
+        self, name: str, tensors: Sequence[str], join: Join, *, run: int | None = None
+    ) -> Matrix:
         """Declares a projection that `join` makes of the checkpoint's matrices `tensors`, in the
-        core's storage."""
-        return self._matrix(name, tensors, join, self._choice)
+        core's storage. `run` is the number of inputs that their producer writes at a time, all by
+        default: what reads quantised rows needs whole blocks of them."""
+        return self._matrix(name, tensors, join, self._choice, run)
 
     def vocabulary_matrix(self, tensor: str) -> Matrix:
         """Declares an embedding or head: 8-bit where the core is 4-bit, since its error meets
@@ -73,6 +77,9 @@ class WeightSet:
     def vector(self, name: str, tensors: Sequence[str]) -> BufferHandle:
         """Declares norm weights or biases of the checkpoint, one after the other, kept as f32."""
         parts = [self._checkpoint.vector(tensor) for tensor in tensors]
+        for tensor, part in zip(tensors, parts, strict=True):
+            if not np.isfinite(part).all():
+                raise _not_finite(tensor)
         return self._vector(name, np.concatenate(parts), tensors)
 
     def table(self, name: str, values: NDArray[np.float32]) -> BufferHandle:
@@ -111,22 +118,55 @@ class WeightSet:
         return handle
 
     def _matrix(
-        self, name: str, tensors: Sequence[str], join: Join, choice: WeightStorage
+        self,
+        name: str,
+        tensors: Sequence[str],
+        join: Join,
+        choice: WeightStorage,
+        run: int | None = None,
     ) -> Matrix:
         # Only the form is kept: readers may copy rows, so matrices are read again when packed.
         forms = [(m.storage, m.shape) for m in map(self._checkpoint.matrix, tensors)]
         outputs = sum(shape[0] for _, shape in forms)
         width = forms[0][1][1]
         convert, storage = self._conversion(name, {s for s, _ in forms}, width, choice)
+        if run is not None and run % BLOCK and storage.block_elements > 1:
+            kept = "F32" if choice is WeightStorage.AS_STORED else "bf16"
+            self.notes.append(
+                f"{name} reads rows written {run} elements at a time, no multiple of {BLOCK}: kept"
+                f" as {kept} instead of {storage.value}"
+            )
+            convert, storage = (
+                (_exact_f32, Storage.F32)
+                if choice is WeightStorage.AS_STORED
+                else (_as_bf16, Storage.BF16)
+            )
         handle = self._buffers.weight(
             name, _DTYPE.get(storage, pb.DTYPE_U8), storage.packing, (outputs, width)
         )
 
         def content() -> Bytes:
-            return join([convert(self._checkpoint.matrix(t)) for t in tensors]).pack().data
+            return join([self._converted(t, convert) for t in tensors]).pack().data
 
         self._add(handle, content, tensors, storage.value)
         return Matrix(handle, outputs, width)
+
+    def _converted(
+        self, tensor: str, convert: Callable[[StoredMatrix], StoredMatrix]
+    ) -> StoredMatrix:
+        """A matrix of the checkpoint as the core keeps it. Raises CheckpointError naming it where
+        it holds what isn't finite, or a value too large for the core's storage."""
+        stored = self._checkpoint.matrix(tensor)
+        if not stored.is_finite():
+            raise _not_finite(tensor)
+        converted = convert(stored)
+        if converted is not stored and not converted.is_finite():
+            raise CheckpointError(
+                f"holds a value too large for {converted.storage.value}",
+                where=f"tensor `{tensor}`",
+                remedy="Choose --storage as-stored",
+            )
+        return converted
 
     def _conversion(
         self, name: str, storages: set[Storage], width: int, choice: WeightStorage
@@ -161,6 +201,18 @@ class WeightSet:
             core_pb2.WeightView(tensor=tensor, buffer=handle.name, storage=storage)
             for tensor in tensors
         )
+
+
+def _not_finite(tensor: str) -> CheckpointError:
+    return CheckpointError(
+        "holds a value that isn't a finite number",
+        where=f"tensor `{tensor}`",
+        remedy="The checkpoint is damaged; fetch it again",
+    )
+
+
+def _as_bf16(matrix: StoredMatrix) -> StoredMatrix:
+    return store_as(matrix, WeightStorage.BF16)
 
 
 def _exact_f32(matrix: StoredMatrix) -> StoredMatrix:

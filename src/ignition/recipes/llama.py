@@ -189,8 +189,9 @@ def _declare_layer(
 ) -> _Layer:
     prefix = f"layers.{index}"
 
-    def matrix(name: str, *parts: str, join: Join = concatenate) -> Matrix:
-        return weights.matrix(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]], join)
+    def matrix(name: str, *parts: str, join: Join = concatenate, run: int | None = None) -> Matrix:
+        tensors = [f"{prefix}.{part}" for part in parts or [name]]
+        return weights.matrix(f"{prefix}.{name}", tensors, join, run=run)
 
     def vector(name: str, *parts: str) -> BufferHandle:
         return weights.vector(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]])
@@ -203,7 +204,8 @@ def _declare_layer(
         qkv_bias=vector("qkv_bias", "query_bias", "key_bias", "value_bias") if biases else None,
         q_norm=vector("query_norm") if norms else None,
         k_norm=vector("key_norm") if norms else None,
-        output=matrix("output"),
+        # Attention writes the query heads of a key head at a time.
+        output=matrix("output", run=parameters.heads // parameters.kv_heads * parameters.head_dim),
         output_bias=vector("output_bias") if parameters.output_bias else None,
         feed_forward_norm=vector("feed_forward_norm"),
         gate_up=matrix("gate_up", "gate", "up", join=lambda pair: interleave_tiles(*pair)),
