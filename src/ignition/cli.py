@@ -64,6 +64,10 @@ def prepare(
         int | None, typer.Option(help="Tokens of the longest request; default: the model's.")
     ] = None,
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    tuning: Annotated[
+        bool,
+        typer.Option("--tuning", help="Let each start measure how projections are blocked."),
+    ] = False,
     carrier: Annotated[
         Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
     ] = Carrier.PAYLOAD,
@@ -84,6 +88,7 @@ def prepare(
         prefill=_capacities("--prefill", prefill),
         decode=None if decode is None else _capacities("--decode", decode),
         max_context=max_context,
+        tuning=tuning,
     )
     private_key = signing.read_private_key(key)
     console = Console(stderr=True)

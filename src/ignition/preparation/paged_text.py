@@ -171,6 +171,7 @@ class _Frame:
             prompt=prompt,
         )
         ops.commit(program, lanes, sampled, self._state, self._completion, prompt=prompt)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
     def decode(self, extent: int) -> contract_pb2.GraphContract:
@@ -186,6 +187,7 @@ class _Frame:
             program, lanes, self._state, self._logits, self._model.vocabulary_tokens
         )
         ops.commit(program, lanes, sampled, self._state, self._completion)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
     def _begin(

@@ -40,6 +40,7 @@ from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.weights import WeightSet
 
 TARGETS: Final = ("cpu",)
+TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 _ORACLE_TARGET: Final = "reference"
 _TOKENIZER: Final = "tokenizer"
 _TEMPLATE: Final = "template"
@@ -62,6 +63,7 @@ class Options:
     prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
     decode: tuple[int, ...] | None = None
     max_context: int | None = None
+    tuning: bool = False
 
     def extents(self, context_tokens: int) -> Extents:
         """The captured capacities for a model of this context length."""
@@ -146,7 +148,11 @@ def prepare(
 def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
     recipe = recipes.choose(options.recipe, checkpoint.family)
     extents = options.extents(checkpoint.parameters.context_tokens)
-    recorder = Recorder(options.target, weight_resource=_weight_resource(options.target))
+    recorder = Recorder(
+        options.target,
+        weight_resource=_weight_resource(options.target),
+        tuning=options.tuning,
+    )
     weights = WeightSet(recorder.buffers, checkpoint, options.storage)
     model = recipe.capture(checkpoint, recorder, weights, extents)
     return _Captured(recipe.name, extents, weights, model, recorder.manifest())
@@ -245,7 +251,7 @@ def _weight_resource(target: str) -> str:
 def _option_texts(options: Options, captured: _Captured) -> dict[str, str]:
     """What the same preparation would be asked for, defaults resolved."""
     extents = captured.extents
-    return {
+    texts = {
         "storage": options.storage.value,
         "target": options.target,
         "max_active": str(extents.max_active),
@@ -253,3 +259,5 @@ def _option_texts(options: Options, captured: _Captured) -> dict[str, str]:
         "decode": ",".join(map(str, extents.decode)),
         "max_context": str(extents.max_context_tokens),
     }
+    # Said only where it is on: cores without it say what they always said.
+    return texts | {"tuning": TUNING_ON} if options.tuning else texts
