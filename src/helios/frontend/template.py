@@ -110,7 +110,7 @@ class ChatTemplate:
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
         try:
             self._template = environment.from_string(source)
-        except (jinja2.TemplateSyntaxError, RecursionError) as error:
+        except (jinja2.TemplateSyntaxError, RecursionError, MemoryError) as error:
             raise CoreError(
                 f"invalid chat template: {error}",
                 where="chat template",

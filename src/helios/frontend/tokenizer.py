@@ -8,6 +8,7 @@ marker guard's. Every other module of this package calls it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +62,22 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
+@contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """Turns what the library raises into CoreError: bare Exception, and where its Rust code
+    panics something that isn't even that."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise CoreError(
+            f"{what}: {error}",
+            where="tokenizer",
+            remedy="Prepare the core again from a checkpoint with a fast tokenizer",
+        ) from error
+
+
 class Tokenizer:
     """Encodes text and knows each token's bytes.
 
@@ -70,15 +87,9 @@ class Tokenizer:
     """
 
     def __init__(self, data: bytes) -> None:
-        try:
+        with _failing_as("not a readable tokenizer.json"):
             head = msgspec.json.decode(data, type=_Head)
             library = tokenizers.Tokenizer.from_buffer(data)
-        except Exception as error:  # the library raises bare Exception
-            raise CoreError(
-                f"not a readable tokenizer.json: {error}",
-                where="tokenizer",
-                remedy="Prepare the core again from a checkpoint with a fast tokenizer",
-            ) from error
         # A checkpoint's stored batching settings must not cut or pad prompts.
         library.no_truncation()
         library.no_padding()
@@ -127,7 +138,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, in which markers count as markers. Adds no other token."""
-        ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
+        with _failing_as("fails on a text"):
+            ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         return ids
 
     def token_id(self, content: str) -> int | None:

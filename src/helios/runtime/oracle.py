@@ -68,6 +68,13 @@ def check_oracle(runtime: ModelRuntime, oracle: core_pb2.Oracle, cases: int | No
     """Replays the first `cases` cases of an oracle (all by default). Raises ExecutionError that
     names the first token or log-probability that isn't the expected one."""
     for index, case in enumerate(oracle.cases[:cases]):
+        if len(case.expected_tokens) != len(case.expected_logprobs):
+            raise ExecutionError(
+                f"has {len(case.expected_tokens)} tokens and {len(case.expected_logprobs)}"
+                " log-probabilities",
+                where=f"oracle case {index}",
+                remedy="Prepare the core again",
+            )
         expected = zip(case.expected_tokens, case.expected_logprobs, strict=True)
         replay = _greedy(runtime, case.prompt_tokens, len(case.expected_tokens))
         for place, ((want, want_logprob), (got, got_logprob)) in enumerate(
