@@ -126,9 +126,7 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r x:r weight:r out:w tuning:r",
         "capacity width outputs packing format out_format",
     ),
-    _kernel(
-        "tune_linear", "x:w weight:r out:w choice:w", "capacity width outputs packing format"
-    ),
+    _kernel("tune_linear", "x:w weight:r out:w choice:w", "capacity width outputs packing format"),
     _kernel(
         "tune_linear_silu_mul",
         "x:w weight:r out:w choice:w",
