@@ -10,11 +10,12 @@ DEMO := demo
 PORT ?= 8000
 ONCE ?=
 PYTEST_WORKERS ?= auto
+SECONDS ?= 600
 
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test clauses mutate parity lint types layers schema wheel asan smoke dev clean
+.PHONY: help demo test clauses mutate fuzz parity lint types layers schema wheel asan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -50,6 +51,10 @@ clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
 ## mutate    break each clause's enforcement in turn: a test marked for it must fail (CLAUSES="CORE-4")
 mutate: $(VENV)/.installed-test
 	$(BIN)/python -m tests.mutations $(CLAUSES)
+
+## fuzz      hostile input, guided by coverage, for SECONDS in all (TARGETS="frame manifest")
+fuzz: $(VENV)/.installed-fuzz
+	nice $(BIN)/python -m fuzz $(TARGETS) --seconds $(SECONDS)
 
 ## parity    install PyTorch and transformers and compare live
 parity: $(VENV)/.installed-parity $(VENV)/.installed-weights

@@ -96,6 +96,10 @@ def prepare(
         ),
     ] = "",
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    tuning: Annotated[
+        bool,
+        typer.Option("--tuning", help="Let each start measure how projections are blocked."),
+    ] = False,
     carrier: Annotated[
         Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
     ] = Carrier.PAYLOAD,
@@ -117,6 +121,7 @@ def prepare(
         decode=None if decode is None else _capacities("--decode", decode),
         max_context=max_context,
         sampling=parse_sampling(sampling),
+        tuning=tuning,
     )
     options.check()
     private_key = signing.read_private_key(key)

@@ -73,6 +73,31 @@ def test_a_key_is_trusted_for_its_namespace_alone(
 
 
 @pytest.mark.clause("CORE-9")
+@pytest.mark.parametrize(
+    ("signed", "accepted"),
+    [
+        ("caf\u00e9", "cafe\u0301"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("stra\u00dfe", "strasse"),
+        ("\u212b", "\u00c5"),
+        ("a b", "a\u00a0b"),
+        ("a", "a\u200b"),
+        ("a", " a"),
+        ("a", "a\n"),
+    ],
+)
+def test_acceptance_and_trust_know_no_equivalent_spellings(
+    tmp_path: Path, store: TrustStore, signed: str, accepted: str
+) -> None:
+    folder = write_core(tmp_path / "core", lambda b: setattr(b.publisher, "namespace", signed))
+    with pytest.raises(CoreError, match="was accepted"):
+        open_core(folder, accept=accepted, publisher_key=PUBLIC_KEY)
+    store.add(TrustedPublisher(accepted, PUBLIC_KEY))
+    with pytest.raises(CoreError, match="which you trust for"):
+        open_core(folder, accept=signed, trust_store=store)
+
+
+@pytest.mark.clause("CORE-9")
 def test_a_known_name_with_another_key_is_called_out(core_folder: Path, store: TrustStore) -> None:
     store.add(TrustedPublisher(NAMESPACE, OTHER_KEY))
     with pytest.raises(CoreError, match="somebody else may be using the name") as refused:

@@ -1,17 +1,18 @@
 """`python -m tests.mutations`: applies each mutation to a copy of the source and demands that a
 marked test of its clause fails.
 
-The tests run unmutated first: what fails then proves nothing. Each worker has a copy of src/ in a
-scratch folder, put before everything else on the import path; the working tree is never touched.
-Exit status 1 if a mutation survives or can't be judged, 2 if the catalogue itself is wrong.
+The tests that failed run once more unmutated at the end: what fails then proved nothing. Each
+worker has a copy of src/ in a scratch folder, put before everything else on the import path; the
+working tree is never touched. Exit status 1 if a mutation survives or can't be judged, 2 if the
+catalogue itself is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import queue
-import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -33,14 +34,15 @@ from tests.mutations.catalogue import (
     read_mutations,
 )
 
-_FAILED_TEST: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 _LIMIT_S: Final = 120.0
-# Of one test: a mutation that makes a test wait for ever is caught by it.
+_BASELINE_LIMIT_S: Final = 600.0
+# Of one test. Only where a mutation is said to make a test wait for ever is it caught by this.
 _TEST_LIMIT_S: Final = 30
 _PYTEST: Final = (
-    *("-q", "--tb=no", "-rf", "-p", "no:cacheprovider"),
-    *("--hypothesis-profile", "first-failure", "-o", f"timeout={_TEST_LIMIT_S}"),
+    *("-q", "--tb=no", "-rf", "--hypothesis-profile", "first-failure"),
+    *("-o", f"timeout={_TEST_LIMIT_S}"),
 )
+_TIMED_OUT: Final = "Failed: Timeout"
 # An editable installation answers imports before the path does; this takes it out.
 _SITE: Final = '''"""Makes the import path decide where Helios comes from."""
 
@@ -60,6 +62,15 @@ class Verdict:
     seconds: float
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """A pytest run: exit status, what it printed, node ids that failed."""
+
+    status: int
+    output: str
+    failed: list[str]
+
+
 class Scratch:
     """A copy of the source, in which one mutation at a time is applied."""
 
@@ -76,17 +87,19 @@ class Scratch:
         (folder / "site").mkdir()
         (folder / "site" / "sitecustomize.py").write_text(_SITE)
 
-    def pytest(
-        self, arguments: Iterable[str], limit_s: float | None
-    ) -> subprocess.CompletedProcess[str]:
+    def pytest(self, arguments: Iterable[str], limit_s: float) -> _Outcome:
         """Runs pytest in the repository over this source."""
         path = os.pathsep.join((str(self.source), str(self._folder / "site")))
         environment = os.environ | {
             "PYTHONPATH": path,
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self._folder / "hypothesis"),
+            "COLUMNS": "10000",
         }
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *_PYTEST, *arguments],
+        cache = self._folder / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        options = [*_PYTEST, "-o", f"cache_dir={cache}", *arguments]
+        result = subprocess.run(
+            [sys.executable, "-m", "pytest", *options],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -94,6 +107,7 @@ class Scratch:
             check=False,
             timeout=limit_s,
         )
+        return _Outcome(result.returncode, result.stdout or result.stderr, _last_failed(cache))
 
     def judge(self, mutation: Mutation) -> Verdict:
         """Applies the mutation, runs its clause's tests, takes it back."""
@@ -102,12 +116,12 @@ class Scratch:
         started = time.monotonic()
         self._write(path, mutated(mutation, self.source))
         try:
-            result = self.pytest(["-x", "--clause", mutation.clause, *mutation.tests], _LIMIT_S)
+            outcome = self.pytest(["-x", "--clause", mutation.clause, *mutation.tests], _LIMIT_S)
         except subprocess.TimeoutExpired:
             return Verdict(mutation, "", f"no end after {_LIMIT_S:.0f} s", _LIMIT_S)
         finally:
             self._write(path, original)
-        return _verdict(mutation, result, time.monotonic() - started)
+        return _verdict(mutation, outcome, time.monotonic() - started)
 
     def _write(self, path: Path, text: str) -> None:
         """Each version has a second of its own, by which compiled files are told apart."""
@@ -116,37 +130,28 @@ class Scratch:
         os.utime(path, (self._clock, self._clock))
 
 
-def _verdict(
-    mutation: Mutation, result: subprocess.CompletedProcess[str], seconds: float
-) -> Verdict:
-    failed = _FAILED_TEST.search(result.stdout)
-    if failed is not None:
-        return Verdict(mutation, failed.group(1), "", seconds)
-    last = (result.stdout.strip() or result.stderr.strip() or "no output").splitlines()[-1]
-    what = "survived" if result.returncode == 0 else f"no test failed, status {result.returncode}"
-    return Verdict(mutation, "", f"{what} ({last})", seconds)
+def _last_failed(cache: Path) -> list[str]:
+    """The node ids that pytest's cache lists as failed."""
+    path = cache / "v" / "cache" / "lastfailed"
+    return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
 
 
-def _baseline(scratch: Scratch, mutations: Sequence[Mutation], jobs: int) -> str:
-    """Runs all clauses' tests unmutated; returns what is wrong."""
-    clauses = sorted({mutation.clause for mutation in mutations})
-    tests = sorted({test for mutation in mutations for test in mutation.tests})
-    selected = [argument for clause in clauses for argument in ("--clause", clause)]
-    result = scratch.pytest([f"-n{jobs}", *selected, *tests], None)
-    print(result.stdout.strip().splitlines()[-1], flush=True)
-    return "" if result.returncode == 0 else result.stdout + result.stderr
+def _verdict(mutation: Mutation, outcome: _Outcome, seconds: float) -> Verdict:
+    lines = outcome.output.strip().splitlines() or ["no output"]
+    for node in outcome.failed:
+        # Errors of fixtures are listed too, but only a failed test is a proof.
+        said = next((line for line in lines if line.startswith(f"FAILED {node}")), None)
+        if said is not None:
+            if _TIMED_OUT in said and not mutation.hangs:
+                return Verdict(mutation, "", f"{node} took over {_TEST_LIMIT_S} s", seconds)
+            return Verdict(mutation, node, "", seconds)
+    what = "survived" if outcome.status == 0 else f"no test failed, status {outcome.status}"
+    return Verdict(mutation, "", f"{what} ({lines[-1]})", seconds)
 
 
 def _run(mutations: Sequence[Mutation], jobs: int, folder: Path) -> list[Verdict]:
     free: queue.SimpleQueue[Scratch] = queue.SimpleQueue()
-    first = Scratch(folder / "0")
-    print("unmutated:", end=" ", flush=True)
-    wrong = _baseline(first, mutations, jobs)
-    if wrong:
-        print(wrong, "the tests fail without a mutation, so nothing can be judged", sep="\n")
-        sys.exit(1)
-    free.put(first)
-    for number in range(1, jobs):
+    for number in range(jobs):
         free.put(Scratch(folder / str(number)))
 
     def judge(mutation: Mutation) -> Verdict:
@@ -160,7 +165,26 @@ def _run(mutations: Sequence[Mutation], jobs: int, folder: Path) -> list[Verdict
         return verdict
 
     with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(judge, mutations))
+        verdicts = list(pool.map(judge, mutations))
+    return _without_broken_tests(verdicts, free.get(), jobs)
+
+
+def _without_broken_tests(verdicts: list[Verdict], scratch: Scratch, jobs: int) -> list[Verdict]:
+    """Runs the tests that failed unmutated; one that fails again is no proof."""
+    killers = sorted({verdict.killer for verdict in verdicts if verdict.killer})
+    if not killers:
+        return verdicts
+    outcome = scratch.pytest([f"-n{jobs}", *killers], _BASELINE_LIMIT_S)
+    print(f"unmutated: {(outcome.output.strip().splitlines() or ['no output'])[-1]}", flush=True)
+    if outcome.status == 0:
+        return verdicts
+    broken = set(outcome.failed) or set(killers)
+    return [
+        replace(verdict, killer="", reason=f"{verdict.killer} fails unmutated too")
+        if verdict.killer in broken
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 def main() -> None:

@@ -16,18 +16,21 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(__file__).parent
 _KEYS: Final = {"clause", "file", "old", "new", "tests"}
+_OPTIONAL: Final = {"hangs"}
 
 
 @dataclass(frozen=True)
 class Mutation:
     """Replaces `old`, which occurs once, by `new` in `file` (below src/). `tests` are the paths or
-    node ids among which marked tests of the clause are looked for."""
+    node ids among which marked tests of the clause are looked for; `hangs` says that they wait for
+    what no longer comes, so that running out of time counts."""
 
     clause: str
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
+    hangs: bool = False
 
     @property
     def title(self) -> str:
@@ -50,13 +53,11 @@ def read_mutations(folder: Path = FOLDER) -> list[Mutation]:
 
 
 def _mutation(entry: Mapping[str, Any], where: str) -> Mutation:
-    if entry.keys() != _KEYS:
+    if entry.keys() - _OPTIONAL != _KEYS:
         raise MutationError(f"{where}: has {sorted(entry)}, not {sorted(_KEYS)}")
     if entry["old"] == entry["new"]:
         raise MutationError(f"{where}: changes nothing")
-    return Mutation(
-        entry["clause"], entry["file"], entry["old"], entry["new"], tuple(entry["tests"])
-    )
+    return Mutation(**{**entry, "tests": tuple(entry["tests"])})
 
 
 def mutated(mutation: Mutation, source: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from helios.errors import CoreError
 from helios.schema import core_pb2, execution_pb2
 from ignition.cli import main
 from ignition.preparation import signing
+from ignition.preparation.checkpoints.checkpoint import GenerationDefaults
 from ignition.preparation.comparison import Comparison, Verdict, message_differences
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.export import Carrier
+from ignition.preparation.prepare import prepare
 from ignition.preparation.rebuild import rebuild
 from ignition.preparation.serving import tool_versions
 from tests.rebuild.altered import KEY, PUBLIC_KEY, altered, replace_frame, replace_weights
+from tests.rebuild.conftest import OPTIONS
 from tests.silence import Silent
 
 
@@ -51,6 +55,20 @@ def test_a_check_leaves_nothing_and_needs_no_key(core: Path, checkpoint: Path) -
     before = files(core.parent)
     assert check(core, checkpoint).verdict is Verdict.SAME
     assert files(core.parent) == before
+
+
+def test_recommendations_are_recorded_and_rebuilt(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, sampling=GenerationDefaults(temperature=0.2, top_k=7))
+    prepare(checkpoint, tmp_path / "core", options, KEY, Silent())
+    plain, recommending = (
+        open_core(folder, accept="tests", publisher_key=PUBLIC_KEY).deployment.rebuild.options
+        for folder in (core, tmp_path / "core")
+    )
+    assert "sampling" not in plain
+    assert recommending["sampling"] == "temperature=0.2,top_k=7"
+    assert check(tmp_path / "core", checkpoint).verdict is Verdict.SAME
 
 
 def test_the_tools_are_recorded(core: Path) -> None:

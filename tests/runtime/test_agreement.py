@@ -415,7 +415,32 @@ def _speculative(
     )
 
 
-CASES = [*OPERATIONS, *BUFFERS, *BINDINGS, *STORAGE, *EXTENTS]
+LAUNCHES: list[Case] = [
+    (f"{D}.launches[1].operands[4].buffer", DECODE_B1, lambda x, y: point(x, 1, 4, "scores")),
+    (f"{D}.launches[2].operands[3].buffer", DECODE_B1, lambda x, y: point(x, 2, 3, "sampled")),
+    (
+        f"{D}.launches[2].operands[2].buffer",
+        "'x' holds F32, embed takes TILE16_F32",
+        lambda x, y: point(x, 2, 2, "x"),
+    ),
+    (
+        f"{D}.launches[2].operands[2].buffer",
+        "'table' holds TILE16_F32, embed takes TILE16_BF16",
+        lambda x, y: x.programs[DECODE].launches[2].integers.__setitem__(3, 4),
+    ),
+    (
+        f"{D}.launches[3].operands[1].buffer",
+        "'x' holds F32, linear takes ACT_Q8",
+        lambda x, y: x.programs[DECODE].launches[3].integers.__setitem__(4, 2),
+    ),
+    (
+        f"{D}.launches[4].integers[1]",
+        "samples from 49 tokens, but the vocabulary has 50",
+        lambda x, y: x.programs[DECODE].launches[4].integers.__setitem__(1, 49),
+    ),
+]
+
+CASES = [*OPERATIONS, *BUFFERS, *BINDINGS, *STORAGE, *EXTENTS, *LAUNCHES]
 
 
 def refusal(change: Change) -> ContractError:

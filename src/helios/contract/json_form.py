@@ -38,7 +38,7 @@ def from_json(text: str) -> contract_pb2.ServingContract:
         return json_format.ParseDict(content, contract_pb2.ServingContract())
     except RecursionError:
         refuse("", "the JSON is nested too deeply")
-    except (json.JSONDecodeError, json_format.ParseError) as error:
+    except (ValueError, json_format.ParseError) as error:  # numbers of thousands of digits too
         refuse("", f"is no contract in JSON ({error})")
 
 
@@ -57,6 +57,7 @@ def _check_object(content: object, message: Descriptor, where: str) -> None:
         refuse(where, f"is no JSON object for a {message.name}")
     seen: dict[str, str] = {}
     for name, value in content.items():
+        _check_text(name, where)
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
         path = join(where, name)
         if field is None:
@@ -67,6 +68,14 @@ def _check_object(content: object, message: Descriptor, where: str) -> None:
         _check_value(value, field, path)
 
 
+def _check_text(text: str, where: str) -> None:
+    """JSON can spell halves of characters, which nothing behind this can take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        refuse(where, f"{text!r} holds half a character")
+
+
 def _check_value(value: object, field: FieldDescriptor, path: str) -> None:
     if value is None:
         refuse(path, "is null", "Leave out what is absent")
@@ -75,6 +84,8 @@ def _check_value(value: object, field: FieldDescriptor, path: str) -> None:
     items = value if isinstance(value, list) else [value]
     for index, item in enumerate(items):
         at = f"{path}[{index}]" if field.is_repeated else path
+        if isinstance(item, str):
+            _check_text(item, at)
         if field.message_type is not None:
             _check_object(item, field.message_type, at)
         elif field.enum_type is not None:

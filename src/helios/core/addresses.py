@@ -65,7 +65,7 @@ def _look_up(host: str, port: int) -> list[str]:
     """Addresses of a host, in the order that the system prefers."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that no name can have
+    except ValueError as error:  # a label that no name can have
         raise OSError(str(error)) from error
     return [str(address[0]) for _, _, _, _, address in found]
 

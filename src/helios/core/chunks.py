@@ -21,7 +21,7 @@ from helios.core.format import CHUNK_NBYTES
 from helios.errors import CoreError
 
 # What a thread reads before it hashes: small enough to be still in its cache.
-_PIECE_NBYTES: Final = 1 << 20
+_PIECE_NBYTES: Final = 256 << 10
 
 
 class SignedContentError(CoreError):

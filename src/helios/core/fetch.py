@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Final
 
+import httpx
+
 from helios.core.addresses import Endpoints
 from helios.core.chunks import Committed, check_chunk, chunk_nbytes
 from helios.core.format import CHUNK_NBYTES
@@ -45,6 +47,7 @@ class Fetcher:
         self._allow_private = allow_private
         self._patience = patience or Patience()
         self._endpoints = endpoints or Endpoints()
+        self._tls = httpx.create_ssl_context()
 
     def fetch(
         self, content: Committed, urls: Sequence[str], descriptor: int, missing: Sequence[int]
@@ -57,7 +60,7 @@ class Fetcher:
 
         def work(_: None) -> None:
             client = MirrorClient(
-                self._endpoints, self._patience, allow_private=self._allow_private
+                self._endpoints, self._patience, self._tls, allow_private=self._allow_private
             )
             try:
                 for number in numbers:

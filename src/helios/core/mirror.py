@@ -63,16 +63,24 @@ class MirrorFailed(CoreError):
 
 
 class MirrorClient:
-    """Asks for ranges, one after the other; not shared between threads. `allow_private` lets a
-    location name a private address; a redirect leads to one only from one."""
+    """Asks for ranges, one after the other; not shared between threads. `tls` says which
+    certificates hold. `allow_private` lets a location name a private address; a redirect leads to
+    one only from one."""
 
-    def __init__(self, endpoints: Endpoints, patience: Patience, *, allow_private: bool) -> None:
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        patience: Patience,
+        tls: ssl.SSLContext,
+        *,
+        allow_private: bool,
+    ) -> None:
         self._endpoints = endpoints
         self._patience = patience
         self._allow_private = allow_private
         self._network = PinnedNetwork(endpoints)
         self._pool = httpcore.ConnectionPool(
-            ssl_context=httpx.create_ssl_context(),
+            ssl_context=tls,
             keepalive_expiry=30.0,
             network_backend=self._network,
         )
@@ -123,14 +131,13 @@ class MirrorClient:
     def _endpoint(self, target: httpx.URL, url: str, *, allow_private: bool) -> Endpoint:
         """Where a URL leads. Raises MirrorRefused for an address that it may not have."""
         port = target.port or _PORTS[target.scheme]
-        if not target.host or target.userinfo or port > 65535:
+        host = target.raw_host.decode("ascii")  # `.host` would decode what anybody wrote, or fail
+        if not host or target.userinfo or port > 65535:
             raise MirrorRefused("is no URL of a host and a path", where=url)
         try:
-            endpoint = self._endpoints.find(target.raw_host.decode("ascii"), port)
+            endpoint = self._endpoints.find(host, port)
         except OSError as error:
-            raise MirrorFailed(
-                f"the host {target.host} isn't known ({error})", where=url
-            ) from error
+            raise MirrorFailed(f"the host {host} isn't known ({error})", where=url) from error
         if endpoint.private and not allow_private:
             addresses = ", ".join(endpoint.addresses)
             raise MirrorRefused(

@@ -8,13 +8,14 @@ marker guard's. Every other module of this package calls it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 import tokenizers
 
-from helios.errors import CoreError, RequestError
+from helios.errors import CoreError, HeliosError, RequestError
 from helios.frontend.text_bound import TextBound, text_bound
 
 _WORD_BOUNDARY: Final = "\N{LOWER ONE EIGHTH BLOCK}"  # what SentencePiece writes for a space
@@ -72,18 +73,40 @@ def _decoder_steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
+@contextmanager
+def _failing_as(refusal: Callable[[str], HeliosError]) -> Iterator[None]:
+    """Turns what the library raises into a refusal that repeats its words: bare Exception, and
+    where its Rust code panics something that isn't even that."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise refusal(str(error)) from error
+
+
+def _unreadable(why: str) -> CoreError:
+    return CoreError(
+        f"not a readable tokenizer.json: {why}",
+        where="tokenizer",
+        remedy="Prepare the core again from a checkpoint with a fast tokenizer",
+    )
+
+
 def encode_alone(library: tokenizers.Tokenizer, text: str, where: str) -> list[int]:
     """Token ids of one text, as the library's `encode` gives them. This entry lets other threads
     run meanwhile, which `encode` doesn't, and computes no offsets. Raises RequestError naming
     `where` for text that the vocabulary has no tokens for, not even an unknown one."""
-    try:
-        (encoding,) = library.encode_batch_fast([text], add_special_tokens=False)
-    except Exception as error:  # the library raises bare Exception
-        raise RequestError(
-            f"the model's tokenizer has no tokens for this text ({error})",
+
+    def without_tokens(why: str) -> RequestError:
+        return RequestError(
+            f"the model's tokenizer has no tokens for this text ({why})",
             where=where,
             remedy="Leave out characters that the model doesn't know",
-        ) from None
+        )
+
+    with _failing_as(without_tokens):
+        (encoding,) = library.encode_batch_fast([text], add_special_tokens=False)
     ids: list[int] = encoding.ids
     return ids
 
@@ -97,15 +120,9 @@ class Tokenizer:
     """
 
     def __init__(self, data: bytes) -> None:
-        try:
+        with _failing_as(_unreadable):
             head = msgspec.json.decode(data, type=_Head)
             library = tokenizers.Tokenizer.from_buffer(data)
-        except Exception as error:  # the library raises bare Exception
-            raise CoreError(
-                f"not a readable tokenizer.json: {error}",
-                where="tokenizer",
-                remedy="Prepare the core again from a checkpoint with a fast tokenizer",
-            ) from error
         # A checkpoint's stored batching settings must not cut or pad prompts.
         library.no_truncation()
         library.no_padding()

@@ -18,6 +18,7 @@ from helios.runtime.checks.extents import (
     check_program_extents,
 )
 from helios.runtime.checks.graphs import check_graph, check_program
+from helios.runtime.checks.launches import check_launches
 from helios.runtime.checks.places import graph_place, program_places
 from helios.runtime.checks.storage import (
     check_cache,
@@ -26,6 +27,7 @@ from helios.runtime.checks.storage import (
     check_state_views,
 )
 from helios.runtime.checks.tuning import check_tuned_bindings, check_tuning
+from helios.runtime.checks.uses import uses_of
 from helios.runtime.manifest import BufferClass, Manifest
 
 
@@ -33,6 +35,7 @@ def check_manifest(manifest: Manifest, contract: PreparedContract) -> None:
     """Everything that the contract says against everything that the manifest holds."""
     programs = {program.name: program for program in manifest.programs}
     graphs = {graph.name for graph in contract.model.graphs}
+    uses = {program.name: uses_of(program) for program in (*manifest.programs, *manifest.tuning)}
     for at, program in program_places("programs", manifest.programs):
         if program.name not in graphs:
             at.refuse("name", "the contract has no graph of this name")
@@ -50,9 +53,12 @@ def check_manifest(manifest: Manifest, contract: PreparedContract) -> None:
         check_page_bindings(graph, at, contract)
         check_confidence(graph, found, at, manifest)
     for at, program in program_places("programs", manifest.programs):
-        check_program(program, at, manifest, contract)
+        check_program(program, uses[program.name], at, manifest, contract)
         check_program_extents(program, at, contract)
-    check_tuning(manifest)
+        check_launches(program, at, manifest, contract)
+    for at, producer in program_places("tuning", manifest.tuning):
+        check_launches(producer, at, manifest, contract)
+    check_tuning(manifest, uses)
     check_coverage(contract, manifest)
 
 

@@ -176,8 +176,12 @@ def _linear(
     operands = {"rows": rows.count, "x": x.buffer, "weight": weight.buffer, "out": out}
     if bias is not None:
         operands["bias"] = bias
+    kernel = "linear"
+    if program.tuning is not None:
+        kernel = "linear_tuned"
+        operands["tuning"] = program.tuning.linear(rows.capacity, x, weight)
     program.launch(
-        "linear",
+        kernel,
         operands,
         {
             "capacity": rows.capacity,
@@ -203,9 +207,14 @@ def linear_silu_mul(
     _check_width("linear_silu_mul", x, gate_up)
     outputs = gate_up.outputs // 2
     out = program.activation(role, rows.capacity, outputs, form)
+    operands = {"rows": rows.count, "x": x.buffer, "weight": gate_up.buffer, "out": out.buffer}
+    kernel = "linear_silu_mul"
+    if program.tuning is not None:
+        kernel = "linear_silu_mul_tuned"
+        operands["tuning"] = program.tuning.linear_silu_mul(rows.capacity, x, gate_up, form)
     program.launch(
-        "linear_silu_mul",
-        {"rows": rows.count, "x": x.buffer, "weight": gate_up.buffer, "out": out.buffer},
+        kernel,
+        operands,
         {
             "capacity": rows.capacity,
             "width": gate_up.width,

@@ -8,7 +8,7 @@ from its attributes. The op layer is the caller.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from helios.errors import ContractError
 from helios.kernels.catalogue import BY_NAME, ActivationFormat, KernelSpec
@@ -17,6 +17,9 @@ from ignition.capture import extents
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import FORMAT_DTYPE, Activation, BufferHandle
 from ignition.capture.liveness import OperandUse, RecordedLaunch
+
+if TYPE_CHECKING:
+    from ignition.capture.tuning import ProgramTuning
 
 _READ_ONLY: Final = frozenset({pb.BUFFER_CLASS_WEIGHT, pb.BUFFER_CLASS_INPUT})
 
@@ -28,6 +31,8 @@ class ProgramRecorder:
         self._buffers = buffers
         self._workspace: dict[str, BufferHandle] = {}
         self.message = message
+        # Set where projections take a blocking that startup tuning picks.
+        self.tuning: ProgramTuning | None = None
         self.launches: list[RecordedLaunch] = []
 
     def workspace(self, role: str, dtype: pb.DType, shape: Sequence[int]) -> BufferHandle:

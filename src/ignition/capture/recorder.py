@@ -19,6 +19,7 @@ from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle
 from ignition.capture.liveness import RecordedLaunch
 from ignition.capture.program import ProgramRecorder
+from ignition.capture.tuning import ProgramTuning
 
 ABI: Final = "helios-cpu-1"
 _ACCESS: Final = {
@@ -29,13 +30,16 @@ _ACCESS: Final = {
 
 
 class Recorder:
-    """One manifest in the making. Names of buffers, programs and destinations are unique."""
+    """One manifest in the making. Names of buffers, programs and destinations are unique. With
+    `tuning`, projections take blockings that producers of the tuning catalog pick at start-up."""
 
-    def __init__(self, target: str, *, weight_resource: str) -> None:
+    def __init__(self, target: str, *, weight_resource: str, tuning: bool = False) -> None:
         self._target = target
+        self._tuning = tuning
         self.buffers = BufferTable(weight_resource)
         self._retained: set[str] = set()
         self._programs: dict[str, ProgramRecorder] = {}
+        self._producers: dict[str, ProgramRecorder] = {}
         self._destinations: dict[str, pb.TransportDestination] = {}
         self._completions: dict[str, pb.CompletionRecord] = {}
 
@@ -101,23 +105,34 @@ class Recorder:
             packed_token_capacity=packed_token_capacity,
             accesses=accesses,
         )
-        self._programs[name] = ProgramRecorder(self.buffers, message)
-        return self._programs[name]
+        program = ProgramRecorder(self.buffers, message)
+        if self._tuning:
+            program.tuning = ProgramTuning(self.buffers, message, self._begin_producer)
+        self._programs[name] = program
+        return program
+
+    def _begin_producer(self, name: str) -> ProgramRecorder:
+        """Begins a program of the tuning catalog."""
+        message = pb.Program(name=name, operation=contract.OPERATION_TUNE, batch_capacity=1)
+        self._producers[name] = ProgramRecorder(self.buffers, message)
+        return self._producers[name]
 
     def manifest(self) -> pb.ExecutionManifest:
         """Plans the workspace and returns the manifest."""
+        programs, producers = self._programs.values(), self._producers.values()
         plan = planner.plan(
             liveness.workspace_tensors(
-                [program.launches for program in self._programs.values()], self._retained
+                [program.launches for program in (*programs, *producers)], self._retained
             )
         )
-        kernels = _kernel_order(list(self._programs.values()))
+        kernels = _kernel_order([*programs, *producers])
         return pb.ExecutionManifest(
             abi=ABI,
             target=self._target,
             kernels=[_kernel_use(BY_NAME[name]) for name in kernels],
             buffers=[_buffer_message(handle, plan) for handle in self.buffers.handles],
-            programs=[self._finish(program, kernels) for program in self._programs.values()],
+            programs=[self._finish(program, kernels) for program in programs],
+            tuning=[self._finish(producer, kernels) for producer in producers],
             destinations=self._destinations.values(),
             completions=self._completions.values(),
             workspace_nbytes=plan.arena_nbytes,

@@ -183,6 +183,7 @@ class _Frame:
             prompt=prompt,
         )
         ops.commit(program, lanes, sampled, self._state, self._completion, prompt=prompt)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
     def decode(self, extent: int) -> contract_pb2.GraphContract:
@@ -196,6 +197,7 @@ class _Frame:
         self._model.head(program, lanes.rows, x, self._logits)
         sampled = ops.sample(program, lanes, self._state, self._logits, self._model.sampled_tokens)
         ops.commit(program, lanes, sampled, self._state, self._completion)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
     def _begin(

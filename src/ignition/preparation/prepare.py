@@ -46,6 +46,7 @@ from ignition.preparation.sampling import text_of as sampling_text
 from ignition.preparation.weights import WeightSet
 
 TARGETS: Final = ("cpu",)
+TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 _ORACLE_TARGET: Final = "reference"
 _TOKENIZER: Final = "tokenizer"
 _TEMPLATE: Final = "template"
@@ -69,6 +70,7 @@ class Options:
     decode: tuple[int, ...] | None = None
     max_context: int | None = None
     sampling: GenerationDefaults = NO_RECOMMENDATIONS
+    tuning: bool = False
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -168,7 +170,11 @@ def prepare(
 def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
     recipe = recipes.choose(options.recipe, checkpoint.family)
     extents = options.extents(checkpoint.parameters.context_tokens)
-    recorder = Recorder(options.target, weight_resource=_weight_resource(options.target))
+    recorder = Recorder(
+        options.target,
+        weight_resource=_weight_resource(options.target),
+        tuning=options.tuning,
+    )
     weights = WeightSet(recorder.buffers, checkpoint, options.storage)
     model = recipe.capture(checkpoint, recorder, weights, extents)
     return _Captured(recipe.name, extents, weights, model, recorder.manifest())
@@ -267,12 +273,17 @@ def _weight_resource(target: str) -> str:
 def _option_texts(options: Options, captured: _Captured) -> dict[str, str]:
     """What the same preparation would be asked for, defaults resolved."""
     extents = captured.extents
-    return {
+    texts = {
         "storage": options.storage.value,
         "target": options.target,
         "max_active": str(extents.max_active),
         "prefill": ",".join(map(str, extents.prefill)),
         "decode": ",".join(map(str, extents.decode)),
         "max_context": str(extents.max_context_tokens),
-        "sampling": sampling_text(options.sampling),
     }
+    # Said only where they are given: cores without them say what they always said.
+    if options.sampling != NO_RECOMMENDATIONS:
+        texts["sampling"] = sampling_text(options.sampling)
+    if options.tuning:
+        texts["tuning"] = TUNING_ON
+    return texts

@@ -23,20 +23,13 @@ from ignition.preparation.checkpoints.checkpoint import SourceFile
 from ignition.preparation.comparison import Comparison, compare
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.export import Carrier
-from ignition.preparation.prepare import Options, Progress, prepare
+from ignition.preparation.prepare import TUNING_ON, Options, Progress, prepare
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
 from ignition.preparation.serving import REBUILD_VERSION
 
-_OPTIONS: Final = {
-    "storage",
-    "target",
-    "max_active",
-    "prefill",
-    "decode",
-    "max_context",
-    "sampling",
-}
+_OPTIONS: Final = {"storage", "target", "max_active", "prefill", "decode", "max_context"}
+_ONLY_WHERE_GIVEN: Final = {"sampling", "tuning"}
 
 
 def rebuild(
@@ -88,8 +81,8 @@ def recorded_options(envelope: VerifiedEnvelope, where: str) -> Options:
             where=where,
             remedy=f"This Ignition reads version {REBUILD_VERSION}",
         )
-    if manifest.options.keys() != _OPTIONS:
-        other = sorted(manifest.options.keys() ^ _OPTIONS)
+    other = sorted((manifest.options.keys() - _ONLY_WHERE_GIVEN) ^ _OPTIONS)
+    if other:
         raise CoreError(
             f"its rebuild manifest has other options than this Ignition knows: {', '.join(other)}",
             where=where,
@@ -114,10 +107,18 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             prefill=_capacities(texts["prefill"]),
             decode=_capacities(texts["decode"]),
             max_context=int(texts["max_context"]),
-            sampling=parse_sampling(texts["sampling"]),
+            sampling=parse_sampling(dict(texts).get("sampling", "")),
+            tuning=_is_on(dict(texts).get("tuning")),
         )
     except (ValueError, ContractError) as error:
         raise CoreError(f"its rebuild manifest is damaged ({error})", where=where) from None
+
+
+def _is_on(text: str | None) -> bool:
+    """Whether an option that is only said where it is on is on."""
+    if text not in (None, TUNING_ON):
+        raise ValueError(f"tuning is {text!r}")
+    return text is not None
 
 
 def _capacities(text: str) -> tuple[int, ...]:

@@ -6,12 +6,13 @@ declare. Called by `manifest_checks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from helios.contract.enums import AccessMode, Operation
+from helios.contract.enums import Operation
 from helios.contract.model import GraphContract, PreparedContract, StateView
 from helios.runtime.checks.places import Place
+from helios.runtime.checks.uses import Use
 from helios.runtime.manifest import BufferClass, Manifest, Program, StagedDestination
 
 # Operations whose lanes report to the host what became of them.
@@ -52,31 +53,19 @@ def check_graph(graph: GraphContract, program: Program, at: Place) -> None:
 
 
 def check_program(
-    program: Program, at: Place, manifest: Manifest, contract: PreparedContract
+    program: Program,
+    uses: tuple[Use, ...],
+    at: Place,
+    manifest: Manifest,
+    contract: PreparedContract,
 ) -> None:
     """What the launches do against what the program declares."""
-    uses = tuple(_uses(program))
     _check_inputs(program, uses, at, manifest)
     _check_state(program, uses, at, manifest, contract)
     _check_completion(program, uses, at, manifest)
 
 
-# Launch and operand numbers, buffer, access.
-_Use = tuple[int, int, int, AccessMode]
-
-
-def _uses(program: Program) -> Iterator[_Use]:
-    for number, launch in enumerate(program.launches):
-        for position, operand in enumerate(launch.operands):
-            if operand is not None:
-                yield number, position, operand.buffer, operand.access
-
-
-def _operand(launch: int, position: int) -> str:
-    return f"launches[{launch}].operands[{position}].buffer"
-
-
-def _check_inputs(program: Program, uses: tuple[_Use, ...], at: Place, manifest: Manifest) -> None:
+def _check_inputs(program: Program, uses: tuple[Use, ...], at: Place, manifest: Manifest) -> None:
     """A program reads no staging but that of its inputs, and applies the deltas that it takes."""
     staged: set[int] = set()
     deltas: dict[int, int] = {}
@@ -87,11 +76,11 @@ def _check_inputs(program: Program, uses: tuple[_Use, ...], at: Place, manifest:
         else:
             staged |= {destination.count, destination.index, destination.value}
             deltas[destination.target] = number
-    for launch, position, index, _ in uses:
-        buffer = manifest.buffers[index]
-        if buffer.buffer_class is BufferClass.INPUT and index not in staged:
+    for use in uses:
+        buffer = manifest.buffers[use.buffer]
+        if buffer.buffer_class is BufferClass.INPUT and use.buffer not in staged:
             at.refuse(
-                _operand(launch, position),
+                use.field,
                 f"reads {buffer.name!r}, which belongs to no input of the program",
             )
     scattered = {
@@ -106,7 +95,7 @@ def _check_inputs(program: Program, uses: tuple[_Use, ...], at: Place, manifest:
 
 def _check_state(
     program: Program,
-    uses: tuple[_Use, ...],
+    uses: tuple[Use, ...],
     at: Place,
     manifest: Manifest,
     contract: PreparedContract,
@@ -125,21 +114,20 @@ def _check_state(
         if mode.writes:
             writable[buffer] = number
     written: set[int] = set()
-    for launch, position, index, access in uses:
-        buffer_name = manifest.buffers[index].name
-        if manifest.buffers[index].buffer_class is not BufferClass.STATE:
+    for use in uses:
+        touched = manifest.buffers[use.buffer]
+        if touched.buffer_class is not BufferClass.STATE:
             continue
-        if access.writes:
-            written.add(index)
-            if index not in writable:
+        if use.access.writes:
+            written.add(use.buffer)
+            if use.buffer not in writable:
                 at.refuse(
-                    _operand(launch, position),
-                    f"writes {buffer_name!r}, but no access declares a view of it as written",
+                    use.field,
+                    f"writes {touched.name!r}, but no access declares a view of it as written",
                 )
-        if access.reads and index not in readable:
+        if use.access.reads and use.buffer not in readable:
             at.refuse(
-                _operand(launch, position),
-                f"reads {buffer_name!r}, but no access declares a view of it as read",
+                use.field, f"reads {touched.name!r}, but no access declares a view of it as read"
             )
     for index, number in writable.items():
         if index not in written and manifest.buffers[index].buffer_class is BufferClass.STATE:
@@ -150,7 +138,7 @@ def _check_state(
 
 
 def _check_completion(
-    program: Program, uses: tuple[_Use, ...], at: Place, manifest: Manifest
+    program: Program, uses: tuple[Use, ...], at: Place, manifest: Manifest
 ) -> None:
     """A reporting program writes its whole record and no other."""
     if not program.completion:
@@ -169,17 +157,17 @@ def _check_completion(
                 f"is {program.token_capacity}, but a row of {program.completion!r} has {columns}",
             )
     written: set[int] = set()
-    for launch, position, index, access in uses:
-        buffer = manifest.buffers[index]
+    for use in uses:
+        buffer = manifest.buffers[use.buffer]
         if buffer.buffer_class is not BufferClass.COMPLETION:
             continue
-        if index not in expected:
+        if use.buffer not in expected:
             at.refuse(
-                _operand(launch, position),
+                use.field,
                 f"touches {buffer.name!r}, which is no part of the program's completion record",
             )
-        if access.writes:
-            written.add(index)
+        if use.access.writes:
+            written.add(use.buffer)
     for index, part in expected.items():
         if index not in written:
             at.refuse("completion", f"{part} of {program.completion!r} are never written")

@@ -7,12 +7,13 @@ what a producer of theirs has written. Called by `manifest_checks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Final
 
 from helios.contract.enums import Operation
 from helios.contract.model import GraphContract
 from helios.runtime.checks.places import Place, program_places
+from helios.runtime.checks.uses import Use
 from helios.runtime.manifest import BufferClass, Manifest, Program
 
 # What a producer may touch: its results, scratch, and what nobody writes.
@@ -40,15 +41,17 @@ def check_tuned_bindings(graph: GraphContract, program: Program, at: Place) -> N
         )
 
 
-def check_tuning(manifest: Manifest) -> None:
-    """Producers against their outputs, and programs against the producers that they name."""
+def check_tuning(manifest: Manifest, uses: Mapping[str, tuple[Use, ...]]) -> None:
+    """Producers against their outputs, and programs against the producers that they name. `uses`
+    holds those of every program by name."""
     outputs: dict[str, set[int]] = {}
     owners: dict[int, str] = {}
     for at, producer in program_places("tuning", manifest.tuning):
-        _check_producer(producer, at, manifest)
+        own = uses[producer.name]
+        _check_producer(producer, own, at, manifest)
         # A producer may build on those before it.
-        _check_uses(producer, at, manifest, outputs)
-        written = {buffer for _, _, buffer in _writes(producer, manifest)}
+        _check_reads(producer, own, at, manifest, outputs)
+        written = {use.buffer for use in _writes(own, manifest)}
         for buffer in written:
             if buffer in owners:
                 at.refuse(
@@ -58,15 +61,18 @@ def check_tuning(manifest: Manifest) -> None:
             owners[buffer] = producer.name
         outputs[producer.name] = written
     for at, program in program_places("programs", manifest.programs):
-        for launch, position, buffer in _writes(program, manifest):
+        own = uses[program.name]
+        for use in _writes(own, manifest):
             at.refuse(
-                f"launches[{launch}].operands[{position}].buffer",
-                f"writes {manifest.buffers[buffer].name!r}, which only a producer may",
+                use.field,
+                f"writes {manifest.buffers[use.buffer].name!r}, which only a producer may",
             )
-        _check_uses(program, at, manifest, outputs)
+        _check_reads(program, own, at, manifest, outputs)
 
 
-def _check_producer(producer: Program, at: Place, manifest: Manifest) -> None:
+def _check_producer(
+    producer: Program, uses: tuple[Use, ...], at: Place, manifest: Manifest
+) -> None:
     if producer.operation is not Operation.TUNE:
         at.refuse("operation", f"is {producer.operation.name}, but the tuning catalog tunes")
     for field, present in (
@@ -76,22 +82,23 @@ def _check_producer(producer: Program, at: Place, manifest: Manifest) -> None:
     ):
         if present:
             at.refuse(field, "belong to a request, and a producer runs before there are any")
-    for number, launch in enumerate(producer.launches):
-        for position, operand in enumerate(launch.operands):
-            if operand is None:
-                continue
-            buffer = manifest.buffers[operand.buffer]
-            if buffer.buffer_class not in _ALLOWED:
-                touches = "writes" if operand.access.writes else "reads"
-                at.refuse(
-                    f"launches[{number}].operands[{position}].buffer",
-                    f"{touches} {buffer.name!r}, which is {buffer.buffer_class.name}: a producer"
-                    " takes no request input, graph state or cache",
-                )
+    for use in uses:
+        buffer = manifest.buffers[use.buffer]
+        if buffer.buffer_class not in _ALLOWED:
+            touches = "writes" if use.access.writes else "reads"
+            at.refuse(
+                use.field,
+                f"{touches} {buffer.name!r}, which is {buffer.buffer_class.name}: a producer takes"
+                " no request input, graph state or cache",
+            )
 
 
-def _check_uses(
-    program: Program, at: Place, manifest: Manifest, outputs: dict[str, set[int]]
+def _check_reads(
+    program: Program,
+    uses: tuple[Use, ...],
+    at: Place,
+    manifest: Manifest,
+    outputs: Mapping[str, set[int]],
 ) -> None:
     """What a program reads of TUNED buffers is what its bindings name, produced before it."""
     bound: set[int] = set()
@@ -106,24 +113,19 @@ def _check_uses(
         if index not in written:
             at.refuse(f"{where}.producer", f"{producer!r} doesn't write {name!r}")
         bound.add(index)
-    own = {buffer for _, _, buffer in _writes(program, manifest)}
-    for number, launch in enumerate(program.launches):
-        for position, operand in enumerate(launch.operands):
-            if operand is None or operand.buffer in bound or operand.buffer in own:
-                continue
-            buffer = manifest.buffers[operand.buffer]
-            if buffer.buffer_class is BufferClass.TUNED:
-                at.refuse(
-                    f"launches[{number}].operands[{position}].buffer",
-                    f"reads {buffer.name!r}, which no tuned binding of the program names",
-                )
+    own = {use.buffer for use in _writes(uses, manifest)}
+    for use in uses:
+        buffer = manifest.buffers[use.buffer]
+        if buffer.buffer_class is BufferClass.TUNED and use.buffer not in bound | own:
+            at.refuse(
+                use.field, f"reads {buffer.name!r}, which no tuned binding of the program names"
+            )
 
 
-def _writes(program: Program, manifest: Manifest) -> Iterator[tuple[int, int, int]]:
-    """Launch, operand and buffer of each write to a TUNED buffer."""
-    for number, launch in enumerate(program.launches):
-        for position, operand in enumerate(launch.operands):
-            if operand is None or not operand.access.writes:
-                continue
-            if manifest.buffers[operand.buffer].buffer_class is BufferClass.TUNED:
-                yield number, position, operand.buffer
+def _writes(uses: tuple[Use, ...], manifest: Manifest) -> list[Use]:
+    """The writes to TUNED buffers."""
+    return [
+        use
+        for use in uses
+        if use.access.writes and manifest.buffers[use.buffer].buffer_class is BufferClass.TUNED
+    ]

@@ -1,0 +1,85 @@
+"""Launches against the buffers that they name: element types, packings, and the vocabulary.
+
+The native library checks extents when it takes a program; it sees bytes, so what they mean is
+checked here. Called by `manifest_checks`, for serving programs and producers alike.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from helios.contract.model import PreparedContract
+from helios.kernels.catalogue import ActivationFormat
+from helios.kernels.operand_types import FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
+from helios.runtime.checks.places import Place
+from helios.runtime.manifest import Buffer, DType, Launch, Manifest, Packing, Program
+
+_FORMAT_TYPES: Final = {
+    int(ActivationFormat.F32): DType.F32,
+    int(ActivationFormat.BF16): DType.BF16,
+    int(ActivationFormat.Q8): DType.ACT_Q8,
+    int(ActivationFormat.Q16): DType.ACT_Q16,
+}
+_PACKINGS: Final = frozenset(map(int, Packing))
+_SAMPLE: Final = "sample"
+
+
+# What an operand's buffer must hold: a layout, and for plain ones a type. None: anything goes,
+# because the device refuses the attribute that should say.
+_Expected = tuple[Packing, DType | None] | None
+
+
+def check_launches(
+    program: Program, at: Place, manifest: Manifest, contract: PreparedContract
+) -> None:
+    """Every operand of every launch. Layers repeat launches, so what each takes is found once."""
+    expected: dict[tuple[str, tuple[int, ...]], tuple[_Expected, ...]] = {}
+    for number, launch in enumerate(program.launches):
+        key = (launch.kernel.name, launch.integers)
+        taken = expected.get(key)
+        if taken is None:
+            types = OPERAND_TYPES[launch.kernel.name]
+            taken = tuple(_expected(types[o.name], launch) for o in launch.kernel.operands)
+            expected[key] = taken
+            if launch.kernel.name == _SAMPLE:
+                _check_vocabulary(launch, at.within(f"launches[{number}]"), contract)
+        for position, (operand, wanted) in enumerate(zip(launch.operands, taken, strict=True)):
+            if operand is None or wanted is None:
+                continue
+            buffer = manifest.buffers[operand.buffer]
+            packing, dtype = wanted
+            if buffer.packing is not packing or (dtype is not None and buffer.dtype is not dtype):
+                at.refuse(
+                    f"launches[{number}].operands[{position}].buffer",
+                    f"{buffer.name!r} holds {_held(buffer)}, {launch.kernel.name} takes"
+                    f" {packing.name if dtype is None else dtype.name}",
+                )
+
+
+def _expected(kind: str, launch: Launch) -> _Expected:
+    if kind == PACKING:
+        value = _attribute(launch, PACKING)
+        return (Packing(value), None) if value in _PACKINGS else None
+    if kind in (FORMAT, OUT_FORMAT):
+        dtype = _FORMAT_TYPES.get(_attribute(launch, kind))
+        return None if dtype is None else (Packing.PLAIN, dtype)
+    return Packing.PLAIN, DType[kind.upper()]
+
+
+def _held(buffer: Buffer) -> str:
+    return buffer.dtype.name if buffer.packing is Packing.PLAIN else buffer.packing.name
+
+
+def _check_vocabulary(launch: Launch, at: Place, contract: PreparedContract) -> None:
+    """What is sampled is in the vocabulary, all of it."""
+    position = launch.kernel.integers.index("vocab")
+    sampled = contract.model.vocabulary.sampled_tokens
+    if launch.integers[position] != sampled:
+        at.refuse(
+            f"integers[{position}]",
+            f"samples from {launch.integers[position]} tokens, but the vocabulary has {sampled}",
+        )
+
+
+def _attribute(launch: Launch, name: str) -> int:
+    return launch.integers[launch.kernel.integers.index(name)]
