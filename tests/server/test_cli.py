@@ -139,6 +139,10 @@ def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -
         (["--accept", "somebody"], "somebody"),
         ([*ACCEPT, "--max-active", "9"], "9 asked for"),
         ([*ACCEPT, "--cache-memory", "1KiB"], "1.0 KiB hold 0 pages"),
+        ([*ACCEPT, "--cache-memory", "0.0000000001%"], "B hold 0 pages"),
+        ([*ACCEPT, "--speculative-width", "2"], "without speculation"),
+        ([*ACCEPT, "--history-drafting"], "history drafting"),
+        ([*ACCEPT, "--core-key", "absent"], "absent: is missing"),
     ],
 )
 def test_serving_refuses_what_it_can_tell_before_it_says_that_it_listens(
