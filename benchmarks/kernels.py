@@ -171,8 +171,16 @@ def count(rows: int) -> Array:
     return np.array([rows], np.int32)
 
 
-def linear(packing: int, format_: ActivationFormat, rows: int, width: int, outputs: int,
-           x: Array | None = None, out: Array | None = None, accumulate: int = 0) -> Launch:  # fmt: skip
+def linear(
+    packing: int,
+    format_: ActivationFormat,
+    rows: int,
+    width: int,
+    outputs: int,
+    x: Array | None = None,
+    out: Array | None = None,
+    accumulate: int = 0,
+) -> Launch:
     """A `linear` launch on random data."""
     x = activations(format_, rows, width) if x is None else x
     out = np.zeros((rows, outputs), np.float32) if out is None else out
