@@ -38,6 +38,7 @@ def measure(core: str, accept: str, options: list[str]) -> Start:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "helios.cli", "serve", core, "--accept", accept]
+    command.append("--allow-unknown-publisher")
     began = time.perf_counter()
     with subprocess.Popen(
         [*command, "--port", str(port), *options], stdout=subprocess.DEVNULL
