@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from fuzz.targets import stored
+from fuzz.stored import stored
 
 from helios.contract.json_form import from_json
 from helios.core import ResourceKind
