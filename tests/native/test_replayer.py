@@ -162,6 +162,10 @@ print(replayer.wait(1, 60_000), replayer.scratch_nbytes())
 """
 
 
+@pytest.mark.skipif(
+    "asan" in os.environ.get("LD_PRELOAD", ""),
+    reason="a limit of the address space leaves no room for the sanitizer's shadow memory",
+)
 def test_scratch_that_cant_be_had_is_an_error_before_anything_runs() -> None:
     done = run_python(WITHOUT_MEMORY_FOR_SCRATCH)
     first, second = done.stdout.splitlines()
