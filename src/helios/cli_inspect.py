@@ -42,8 +42,8 @@ def print_contract(options: WorkerOptions) -> None:
 
 def _open(options: WorkerOptions) -> OpenedCore:
     """The core, its own namespace accepted."""
-    body = read_folder(Path(options.core), options.publisher_key).body
-    return open_served_core(msgspec.structs.replace(options, accept=body.publisher.namespace))
+    publisher = read_folder(Path(options.core), options.publisher_key).head.publisher
+    return open_served_core(msgspec.structs.replace(options, accept=publisher.namespace))
 
 
 def inspect_core(options: WorkerOptions, target: str, program: str | None) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz.stored import stored
+from fuzz.stored import KEY, stored
 
 from helios.contract.json_form import from_json
-from helios.core import ResourceKind
+from helios.core import ResourceKind, open_core
 from helios.errors import ContractError, CoreError, ExecutionError, RequestError
 from helios.frontend import template as templates
 from helios.frontend.template import ChatTemplate
@@ -20,6 +21,7 @@ from helios.runtime.device import DeviceOptions
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.oracle import check_oracle
 from helios.schema import core_pb2
+from ignition.preparation import signing
 
 
 @pytest.mark.parametrize("logprobs", [[], [-1.0, -2.0, -3.0]])
@@ -95,3 +97,22 @@ def test_a_template_that_needs_all_memory_to_be_compiled(monkeypatch: pytest.Mon
     monkeypatch.setattr(templates.BoundedEnvironment, "from_string", refuse)
     with pytest.raises(CoreError, match="invalid chat template"):
         ChatTemplate("{{ 'a' | center(99999999999) }}", {})
+
+
+@pytest.mark.parametrize("carrier", ["payload", "logical"])
+def test_content_of_an_unknown_publisher_isn_t_parsed(tmp_path: Path, carrier: str) -> None:
+    """Messages without content take forty times their bytes once they are parsed."""
+    publisher = core_pb2.Publisher(namespace="somebody")
+    # The list of resources holds a message that ends within its first field.
+    broken = b"\x22\x03\xff\xff\xff"
+    if carrier == "payload":
+        body = core_pb2.CoreBody(format_version=2, publisher=publisher)
+        envelope = signing.sign(body.SerializeToString() + broken, KEY)
+    else:
+        index = core_pb2.ProtectedIndex(version=6, publisher=publisher)
+        envelope = signing.sign_index(index.SerializeToString() + broken, KEY)
+    (tmp_path / "core.pb").write_bytes(envelope.SerializeToString())
+    with pytest.raises(CoreError, match="is signed as 'somebody'"):
+        open_core(tmp_path, accept="somebody")
+    with pytest.raises(CoreError, match=r"core\.pb: the signed content is no \w+ "):
+        open_core(tmp_path, accept="somebody", allow_unknown_publisher=True)

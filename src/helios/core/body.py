@@ -70,6 +70,24 @@ class DecodedBody:
     oracle_resource: str
 
 
+def check_claim(kind: type[Carried], version: int, publisher: core_pb2.Publisher) -> None:
+    """Refuses a version of the message `kind` that isn't known, and a publisher without a name:
+    what must hold before anybody is asked about trust. Raises CoreError naming the field."""
+    if kind is core_pb2.CoreBody:
+        known, where, what = [FORMAT_VERSION], "format_version", "payload format version"
+    else:
+        known, where = [INDEX_VERSION_SEALED, INDEX_VERSION_FRAMES], "version"
+        what = "index version"
+    if version not in known:
+        raise CoreError(
+            f"{what} {version} is not supported",
+            where=where,
+            remedy=f"This Helios reads {' and '.join(map(str, known))}",
+        )
+    if not publisher.namespace:
+        raise CoreError("is empty", where="publisher.namespace")
+
+
 def decode_body(message: Carried) -> DecodedBody:
     """The checked body; its contract is decoded apart. Raises CoreError naming the field."""
     if isinstance(message, core_pb2.CoreBody):
@@ -78,12 +96,7 @@ def decode_body(message: Carried) -> DecodedBody:
 
 
 def _decode_payload(message: core_pb2.CoreBody) -> DecodedBody:
-    if message.format_version != FORMAT_VERSION:
-        raise CoreError(
-            f"payload format version {message.format_version} is not supported",
-            where="format_version",
-            remedy=f"This Helios reads version {FORMAT_VERSION}",
-        )
+    check_claim(core_pb2.CoreBody, message.format_version, message.publisher)
     stripped = core_pb2.CoreBody()
     stripped.CopyFrom(message)
     _refuse_unknown(stripped, stripped.deployment)
@@ -105,12 +118,7 @@ def _decode_payload(message: core_pb2.CoreBody) -> DecodedBody:
 
 
 def _decode_index(message: core_pb2.ProtectedIndex) -> DecodedBody:
-    if message.version not in (INDEX_VERSION_FRAMES, INDEX_VERSION_SEALED):
-        raise CoreError(
-            f"index version {message.version} is not supported",
-            where="version",
-            remedy=f"This Helios reads versions {INDEX_VERSION_SEALED} and {INDEX_VERSION_FRAMES}",
-        )
+    check_claim(core_pb2.ProtectedIndex, message.version, message.publisher)
     stripped = core_pb2.ProtectedIndex()
     stripped.CopyFrom(message)
     _refuse_unknown(stripped, stripped.model)
@@ -183,8 +191,6 @@ def _decode(
     key_id: bytes | None,
 ) -> DecodedBody:
     """What both carriers share; `where` is the deployment's field."""
-    if not publisher.namespace:
-        raise CoreError("is empty", where="publisher.namespace")
     if not deployment.HasField("contract"):
         raise CoreError("is missing", where=f"{where}.contract")
     known = _by_id(executables)

@@ -1,16 +1,17 @@
 """The signed envelope: reads `core.pb` and verifies its signature before believing any of it.
 
-Returns the body as a message, a payload core's or a logical-resource core's; what it says is
-checked in `body`. `opened_core` is the caller.
+What was signed is a payload core's message or a logical-resource core's; what it says is checked in
+`body`. `opened_core` is the caller.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from helios.core.files import open_regular, read_exactly
@@ -27,11 +28,38 @@ from helios.schema import core_pb2
 
 @dataclass(frozen=True)
 class VerifiedEnvelope:
-    """A body that `public_key` signed; `digest` is the hex SHA-256 of its serialized bytes."""
+    """Content that `public_key` signed, a serialized `message`; `digest` is its hex SHA-256."""
 
-    body: core_pb2.CoreBody | core_pb2.ProtectedIndex
+    message: type[core_pb2.CoreBody] | type[core_pb2.ProtectedIndex]
+    content: bytes
     digest: str
     public_key: bytes
+    where: str
+
+    @cached_property
+    def head(self) -> core_pb2.CarrierHead:
+        """Version and publisher; everything else stays bytes, so whoever signed can't make this
+        costly. Raises CoreError."""
+        head = core_pb2.CarrierHead()
+        self._parse(head)
+        return head
+
+    @cached_property
+    def body(self) -> core_pb2.CoreBody | core_pb2.ProtectedIndex:
+        """The whole. It may take forty times the memory of its bytes, so it is asked for once the
+        publisher is trusted. Raises CoreError."""
+        body = self.message()
+        self._parse(body)
+        return body
+
+    def _parse(self, message: Message) -> None:
+        try:
+            message.ParseFromString(self.content)
+        except DecodeError as error:
+            raise CoreError(
+                f"the signed content is no {self.message.DESCRIPTOR.name} ({error})",
+                where=self.where,
+            ) from error
 
 
 def read_envelope(path: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
@@ -68,9 +96,11 @@ def read_envelope(path: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
     carried = _carried(envelope, where)
     _verify_signature(envelope, carried, where)
     return VerifiedEnvelope(
-        body=_parsed(carried, where),
+        message=carried.message,
+        content=carried.content,
         digest=hashlib.sha256(carried.content).hexdigest(),
         public_key=envelope.public_key,
+        where=where,
     )
 
 
@@ -89,17 +119,6 @@ def _carried(envelope: core_pb2.SignedEnvelope, where: str) -> _Carried:
     if envelope.index:
         return _Carried(core_pb2.ProtectedIndex, INDEX_SIGNATURE_DOMAIN, envelope.index)
     return _Carried(core_pb2.CoreBody, SIGNATURE_DOMAIN, envelope.body)
-
-
-def _parsed(carried: _Carried, where: str) -> core_pb2.CoreBody | core_pb2.ProtectedIndex:
-    message = carried.message()
-    try:
-        message.ParseFromString(carried.content)
-    except DecodeError as error:
-        raise CoreError(
-            f"the signed content is no {message.DESCRIPTOR.name} ({error})", where=where
-        ) from error
-    return message
 
 
 def _verify_signature(envelope: core_pb2.SignedEnvelope, carried: _Carried, where: str) -> None:

@@ -13,7 +13,13 @@ from typing import TypeVar
 
 from helios.contract import PreparedContract, decode
 from helios.core.authorize import Acceptance, authorize
-from helios.core.body import DecodedBody, Deployment, DeploymentTarget, decode_body
+from helios.core.body import (
+    DecodedBody,
+    Deployment,
+    DeploymentTarget,
+    check_claim,
+    decode_body,
+)
 from helios.core.cache import ResourceCache
 from helios.core.chunks import SignedContentError, open_content, verified_chunks
 from helios.core.envelope import VerifiedEnvelope, read_envelope
@@ -201,17 +207,19 @@ def open_core(
     contract."""
     folder = Path(path)
     envelope = read_folder(folder, publisher_key)
-    decoded = decode_body(envelope.body)
+    publisher = envelope.head.publisher
+    check_claim(envelope.message, envelope.head.version, publisher)
     acceptance = authorize(
         accept,
-        namespace=decoded.namespace,
-        licence_terms=decoded.licence_terms,
+        namespace=publisher.namespace,
+        licence_terms=publisher.licence_terms,
         public_key=envelope.public_key,
         pinned=publisher_key is not None,
         allow_unknown_publisher=allow_unknown_publisher,
         store=trust_store or TrustStore(),
         where=str(folder),
     )
+    decoded = decode_body(envelope.body)
     contract = decode(decoded.deployment.contract)
     if decoded.key_id is not None:
         _check_core_key(core_key, decoded.key_id, str(folder))

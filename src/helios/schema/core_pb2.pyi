@@ -37,6 +37,14 @@ class SignedEnvelope(_message.Message):
     index: bytes
     def __init__(self, body: _Optional[bytes] = ..., public_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., index: _Optional[bytes] = ...) -> None: ...
 
+class CarrierHead(_message.Message):
+    __slots__ = ("version", "publisher")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    publisher: Publisher
+    def __init__(self, version: _Optional[int] = ..., publisher: _Optional[_Union[Publisher, _Mapping]] = ...) -> None: ...
+
 class CoreBody(_message.Message):
     __slots__ = ("format_version", "publisher", "deployment", "executable_resources", "weight_resources")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]

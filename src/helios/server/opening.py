@@ -8,7 +8,6 @@ everything else about the model is the worker's to find.
 from __future__ import annotations
 
 from helios.core import OpenedCore
-from helios.runtime.capacities import Capacities, available_nbytes, choose_request_slots
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import asked_capacities, open_served_core
 
@@ -17,18 +16,23 @@ def open_for_serving(options: WorkerOptions) -> OpenedCore:
     """The opened core. Raises CoreError for a core that can't be opened or isn't accepted,
     ContractError for capacities that it can't have."""
     core = open_served_core(options)
-    _check_capacities(core, options.target, asked_capacities(options))
+    if options.asks_for_capacities:
+        _check_capacities(core, options)
     return core
 
 
-def _check_capacities(core: OpenedCore, target: str, asked: Capacities) -> None:
+def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
+    # Imported on use: only who asks for capacities pays for it.
+    from helios.runtime.capacities import Capacities, available_nbytes, choose_request_slots
+
+    asked = asked_capacities(options)
     choose_request_slots(core.contract, asked.request_slots)
     if asked == Capacities(request_slots=asked.request_slots):
         return
-    # Imported on use: only who asks for more than slots pays for reading the manifest.
+    # Only who asks for more than slots pays for reading the manifest.
     from helios.runtime.selection import refuse_unsupported, select
     from helios.runtime.targets import deployed_rank, read_manifest
 
-    manifest = read_manifest(core, deployed_rank(core, target))
+    manifest = read_manifest(core, deployed_rank(core, options.target))
     selection = select(core.contract, manifest, asked, available_nbytes())
     refuse_unsupported(selection.programs)

@@ -40,3 +40,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     verify_weights: bool = True
     oracle: bool = True
     scheduler: SchedulerOptions = SchedulerOptions()
+
+    @property
+    def asks_for_capacities(self) -> bool:
+        """Whether any capacity isn't left to the core and the machine."""
+        sizes = (self.request_slots, self.cache_nbytes, self.cache_share, self.speculative_width)
+        return self.history_drafting or any(size is not None for size in sizes)

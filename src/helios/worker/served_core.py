@@ -4,11 +4,14 @@ for. For the worker, for the frontend beside it, and for the commands that look 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helios.core import OpenedCore, open_core
 from helios.core.cache import ResourceCache
-from helios.runtime.capacities import Capacities
 from helios.worker.options import WorkerOptions
+
+if TYPE_CHECKING:
+    from helios.runtime.capacities import Capacities
 
 
 def open_served_core(options: WorkerOptions) -> OpenedCore:
@@ -34,6 +37,9 @@ def open_served_core(options: WorkerOptions) -> OpenedCore:
 
 def asked_capacities(options: WorkerOptions) -> Capacities:
     """What the options say of capacities. Raises ContractError where they contradict."""
+    # Imported on use: who only opens the core doesn't wait for it.
+    from helios.runtime.capacities import Capacities
+
     return Capacities(
         request_slots=options.request_slots,
         cache_nbytes=options.cache_nbytes,
