@@ -24,12 +24,36 @@ class ProgramInfo:
     token_capacity: int
     packed_token_capacity: int
     launches: int
+    # The graph has inputs that the host knows only from the lane's previous completion: a pending
+    # token of its own, grammar masks, or tokens copied from the request's history.
+    host_fed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRules:
+    """What the cache contract and the graphs' inputs say about reusing attention history.
+
+    `starts_at_pages`: a request can begin at a page boundary with pages alone (INITIALIZE takes
+    the consumed endpoint). `restores`: programs RESTORE, SNAPSHOT and RESUME are there.
+    `names_endpoint`: SNAPSHOT takes the endpoint as an input, so it may be any token in the last
+    written page; otherwise what is saved is the live state, exactly where the lane stands.
+    `window_tokens`: pages wholly before the last so many tokens are never read again (0: all are
+    read), known only if every paged region is a sliding window. `record_tokens`: tokens of the
+    longest record of a compressed region (1 without one).
+    """
+
+    starts_at_pages: bool = False
+    restores: bool = False
+    names_endpoint: bool = False
+    window_tokens: int = 0
+    record_tokens: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """Capacities after load-time selection. `pages_per_request` bounds a page list;
-    `speculative_width` is 0 without speculation."""
+    `speculative_width` is 0 without speculation; `snapshot_rows` counts the snapshots that there is
+    room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one."""
 
     target: str
     kernel_path: str
@@ -44,6 +68,9 @@ class Geometry:
     programs: tuple[ProgramInfo, ...]
     cache_nbytes: int = 0
     speculative_width: int = 0
+    snapshot_rows: int = 0
+    snapshot_nbytes: int = 0
+    history: HistoryRules = HistoryRules()
 
     def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
         """The selected programs of an operation, smallest capacity first."""

@@ -195,13 +195,14 @@ Destination = StagedDestination | DeltaDestination
 @dataclass(frozen=True, slots=True)
 class CompletionRecord:
     """The COMPLETION buffers (indices) that a program leaves for the host;
-    `proposal_confidence` is None where no program reports it."""
+    `proposal_confidence` and `scores` are None where no program reports them."""
 
     name: str
     lanes: int
     tokens: int
     logprobs: int
     proposal_confidence: int | None
+    scores: int | None = None
 
 
 @dataclass(frozen=True)

@@ -243,8 +243,13 @@ class _Lookup:
         confidence = None
         if message.proposal_confidence:
             confidence = self._record(message, where, "proposal_confidence", DType.F32)
+        scores = None
+        if message.scores:
+            scores = self._record(message, where, "scores", DType.F32)
+            if len(self._buffers[scores].shape) != 1:
+                refuse(join(where, "scores"), "is no row of one value a packed token")
         return CompletionRecord(
-            name(message.name, join(where, "name")), lanes, tokens, logprobs, confidence
+            name(message.name, join(where, "name")), lanes, tokens, logprobs, confidence, scores
         )
 
     def _record(self, message: Any, where: str, field: str, dtype: DType) -> int:

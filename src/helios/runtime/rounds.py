@@ -53,9 +53,16 @@ class LaneAdmission:
 class LaneWork:
     """One lane of a round.
 
-    `start` is the position of the first token consumed; `tokens` the prompt tokens of this chunk
-    (empty in DECODE and INITIALIZE, where the device or nobody supplies them); `pages` the slot's
-    whole page list so far, which the packer compares with what it has uploaded.
+    `start` is the position of the first token consumed, and in operations that consume none the
+    endpoint that the lane's state has or gets; `tokens` the prompt tokens of this chunk (empty
+    where the device or nobody supplies them); `pages` the slot's whole page list so far, which
+    the packer compares with what it has uploaded.
+
+    `restore_row` (RESTORE, RESUME) is the snapshot that the state is copied from, −1 for none;
+    `snapshot_row` (SNAPSHOT) the one that it is copied to; `pending_token` (RESUME, and programs
+    whose pending token is the host's) the token consumed next; `targets` (SCORED_PREFILL) for each
+    of `tokens` the id whose logprob is wanted at its position, −1 for none. Rows count snapshots
+    from 0; where they lie among the state rows is the packer's to know.
     """
 
     slot: int
@@ -65,11 +72,17 @@ class LaneWork:
     sample: bool
     pages: Sequence[int]
     admission: LaneAdmission | None = None
+    restore_row: int = -1
+    snapshot_row: int = -1
+    pending_token: int = -1
+    targets: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One submission: a program (index into the runtime's program table) and its lanes."""
+    """One submission: a program (index into the runtime's program table) and its lanes.
+
+    In a MIXED round the lanes before the last decode, and the last one is a prompt's chunk."""
 
     program: int
     lanes: tuple[LaneWork, ...]
@@ -78,7 +91,8 @@ class Round:
 @dataclass(frozen=True, slots=True)
 class LaneCompletion:
     """What a lane's row of the completion record says. `consumed` is the endpoint after the
-    round; `tokens` and `logprobs` hold the tokens emitted in it."""
+    round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the logprobs of a scored
+    lane's targets, one for each of its tokens (nan without a target)."""
 
     slot: int
     generation: int
@@ -89,6 +103,7 @@ class LaneCompletion:
     error: LaneError
     draft_cursor: int
     model_reserved: int
+    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

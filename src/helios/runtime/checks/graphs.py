@@ -150,6 +150,8 @@ def _check_completion(
         expected = {record.lanes: "lanes", record.tokens: "tokens", record.logprobs: "logprobs"}
         if record.proposal_confidence is not None and program.draft_tokens:
             expected[record.proposal_confidence] = "proposal_confidence"
+        if record.scores is not None and program.operation is Operation.SCORED_PREFILL:
+            expected[record.scores] = "scores"
         columns = manifest.buffers[record.tokens].shape[1]
         if columns < program.token_capacity:
             at.refuse(
