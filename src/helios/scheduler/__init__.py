@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from helios.scheduler.counters import SchedulerCounters
     from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
     from helios.scheduler.options import SchedulerOptions
-    from helios.scheduler.planning import PlannedRound
+    from helios.scheduler.planned import PlannedRound
     from helios.scheduler.requests import Request
     from helios.scheduler.scheduler import Scheduler
 
@@ -31,7 +31,7 @@ __all__ = [
 _MODULES: Final = {
     "Event": "events",
     "Finish": "events",
-    "PlannedRound": "planning",
+    "PlannedRound": "planned",
     "Request": "requests",
     "RequestFailed": "events",
     "Scheduler": "scheduler",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from helios.runtime.geometry import Operation
 from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneError, LaneWork
-from helios.scheduler.planning import PlannedRound, endpoint
+from helios.scheduler.planned import PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
 
 

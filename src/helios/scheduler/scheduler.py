@@ -19,7 +19,8 @@ from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
 from helios.scheduler.options import SchedulerOptions
 from helios.scheduler.pages import PagePool
-from helios.scheduler.planning import PlannedRound, RoundPlanner, advance
+from helios.scheduler.planned import PlannedRound, advance
+from helios.scheduler.planning import RoundPlanner
 from helios.scheduler.requests import Ending, Phase, Progress, Request, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.slots import SlotPool

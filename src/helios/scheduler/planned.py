@@ -1,0 +1,80 @@
+"""A planned round: its program, its lanes, their residents, and where it leads them.
+
+Data and pure functions, and `advance`, which moves the residents on once the round has been
+submitted. Who makes such rounds: `cohorts`, for prompts and running outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helios.errors import ContractError
+from helios.runtime.geometry import Geometry, Operation, ProgramInfo
+from helios.runtime.rounds import LaneWork, Round
+from helios.scheduler.requests import Phase, Resident
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A round with its program and the resident of each of its lanes."""
+
+    program: ProgramInfo
+    round: Round
+    residents: tuple[Resident, ...]
+
+
+def planned_round(
+    programs: Sequence[ProgramInfo],
+    residents: Sequence[Resident],
+    lanes: Sequence[LaneWork],
+    packed_tokens: int = 0,
+) -> PlannedRound:
+    """The round in the smallest of an operation's programs that fits it."""
+    program = smallest(programs, len(lanes), packed_tokens)
+    return PlannedRound(program, Round(program.index, tuple(lanes)), tuple(residents))
+
+
+def smallest(programs: Sequence[ProgramInfo], lanes: int, packed_tokens: int = 0) -> ProgramInfo:
+    """The first of `programs` that has room for the lanes and their packed tokens."""
+    return next(
+        p
+        for p in programs
+        if p.batch_capacity >= lanes
+        and (not packed_tokens or p.packed_token_capacity >= packed_tokens)
+    )
+
+
+def required_programs(geometry: Geometry, operation: Operation) -> tuple[ProgramInfo, ...]:
+    """The operation's programs, of which the last has the largest extents of all. Raises
+    ContractError where there is none."""
+    programs = geometry.of(operation)
+    if not programs:
+        raise ContractError(
+            f"no {operation.name} program is selected",
+            where=f"target {geometry.target}",
+            remedy="Prepare the core with programs of every text operation",
+        )
+    return programs
+
+
+def advance(planned: PlannedRound, sequence: int) -> None:
+    """Moves the residents of a round to where it leads, when it has been submitted."""
+    operation = planned.program.operation
+    for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
+        resident.rounds_in_flight += 1
+        resident.last_turn = sequence
+        if operation is Operation.INITIALIZE:
+            resident.phase = Phase.PREFILLING
+            continue
+        resident.planned_consumed = endpoint(lane)
+        if lane.sample:
+            resident.planned_emitted += 1
+            limit = resident.progress.request.output_limit
+            reached = resident.planned_emitted == limit
+            resident.phase = Phase.EXHAUSTED if reached else Phase.DECODING
+
+
+def endpoint(lane: LaneWork) -> int:
+    """Tokens of the request that are consumed after a prompt's chunk or a DECODE lane."""
+    return lane.start + (len(lane.tokens) or 1)
