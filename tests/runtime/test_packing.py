@@ -134,7 +134,9 @@ def bench(
             binding.destination, first, first + 1, first + 2, first + 3
         )
     contract = decode(sample_contract())
-    graph = GraphContract("p", operation, tuple(named), (), (), pending, None, 1, 0)
+    host = pending.host_binding if pending is not None else None
+    own = tuple(b for b in named if host is None or b.destination != host.destination)
+    graph = GraphContract("p", operation, own, (), (), pending, None, 1, 0)
     if views is None:
         views = tuple(PageTableView(f"v{i}", b.destination, 0) for i, b in enumerate(pages))
     cache = replace(contract.model.cache, page_tables=views)
@@ -274,6 +276,14 @@ def test_rounds_pack_as_the_naive_packer_does(data: st.DataObject) -> None:
 UNSUPPORTED = sorted(
     set(ValueSource)
     - {*ROUND, *LANE, *REAL, *WIDE, *TOKEN, ValueSource.PAGE_TABLE, ValueSource.CONSTANT}
+    - {
+        ValueSource.MIXED_PREFILL_ROW,
+        ValueSource.SCORED_TARGET_TOKEN,
+        ValueSource.PENDING_TOKEN,
+        ValueSource.LIVE_STATE_ROW,
+        ValueSource.RESTORE_SOURCE,
+        ValueSource.SNAPSHOT_DESTINATION,
+    }
 )
 
 
@@ -283,10 +293,15 @@ def test_sources_that_can_t_be_supplied_are_refused_at_start_up(source: ValueSou
         bench([bound(source, Indexing.ACTIVE_ROW)])
 
 
-def test_a_host_owned_pending_token_is_refused_at_start_up() -> None:
-    pending = PendingToken(None, bound(ValueSource.PENDING_TOKEN, Indexing.ACTIVE_ROW))
-    with pytest.raises(ContractError, match=r"pending_token\.host_binding"):
-        bench([bound(ValueSource.SLOT, Indexing.ACTIVE_ROW)], pending=pending)
+def test_a_host_owned_pending_token_is_filled() -> None:
+    pending = replace(bound(ValueSource.PENDING_TOKEN, Indexing.ACTIVE_ROW), destination="d1")
+    chosen = [bound(ValueSource.SLOT, Indexing.ACTIVE_ROW), pending]
+    made = bench(chosen, Operation.DECODE, pending=PendingToken(None, pending))
+    lanes = [lane(2, tokens=(), pending_token=7), lane(0, tokens=(), pending_token=9)]
+    made.packer.pack(0, 1, lanes)
+    assert made.rows(1, 1)[:3, 0].tolist() == [7, 9, UNTOUCHED]
+    with pytest.raises(ExecutionError, match="input d1: a lane has no pending token"):
+        made.packer.pack(0, 0, [lane(2, tokens=())])
 
 
 REFUSED = [

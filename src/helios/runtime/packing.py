@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +19,19 @@ from helios.contract.enums import Operation, ValueSource
 from helios.contract.fields import refuse
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
 from helios.errors import ExecutionError
-from helios.runtime.checks.bindings import Rows
+from helios.runtime.checks.bindings import Rows, placed_bindings
 from helios.runtime.checks.places import Place, graph_place
 from helios.runtime.checks.storage import check_page_bindings
 from helios.runtime.device import FRAMES, MemoryPlan
-from helios.runtime.manifest import DeltaDestination, DType, Manifest, Program
+from helios.runtime.manifest import DeltaDestination, DType, LeadingCount, Manifest, Program
 from helios.runtime.page_upload import DeltaStaging, PageUpload
 from helios.runtime.rounds import LaneWork
+from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.value_sources import SOURCES, Columns, query_lengths
 from helios.runtime.value_writers import Fill, element_type, staged_fill
 
 View = Callable[[int, int], NDArray[np.uint8]]
+_PROMPTS: Final = frozenset((Operation.PREFILL, Operation.SCORED_PREFILL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Packer:
         self._view = view
         self._request_slots = request_slots
         self._cache_pages = cache_pages
+        self._rows = _state_rows(contract, plan, programs, request_slots)
         self._uploads: dict[str, PageUpload] = {}
         graphs = {graph.name: (i, graph) for i, graph in enumerate(contract.model.graphs)}
         self._programs = [self._resolve(program, *graphs[program.name]) for program in programs]
@@ -92,27 +96,27 @@ class Packer:
                 f"slots {slots} are not distinct and in [0, {self._request_slots})",
                 where=packed.name,
             )
-        columns = Columns(slots, query_lengths(packed.operation, lanes))
+        columns = Columns(slots, query_lengths(packed.operation, lanes), self._rows)
         if columns.total > packed.tokens:
             raise ExecutionError(f"{columns.total} tokens, {packed.tokens} fit", where=packed.name)
-        if packed.operation is Operation.PREFILL and min(columns.lengths) < 1:
+        if packed.operation in _PROMPTS and min(columns.lengths) < 1:
             raise ExecutionError("a lane has no tokens", where=packed.name)
+        if packed.operation is Operation.MIXED:
+            *decoding, prompt = lanes
+            if not decoding or not prompt.tokens or any(lane.tokens for lane in decoding):
+                raise ExecutionError(
+                    "the last lane, and it alone, must bring a prompt's tokens", where=packed.name
+                )
         if packed.admission and any(lane.admission is None for lane in lanes):
             raise ExecutionError("a lane has no admission", where=packed.name)
         return columns
 
     def _resolve(self, program: Program, index: int, graph: GraphContract) -> PackedProgram:
         at = graph_place(index, graph)
-        if graph.pending_token is not None and graph.pending_token.host_binding is not None:
-            at.refuse(
-                "pending_token.host_binding",
-                "this Helios feeds no pending tokens from the host yet",
-            )
         check_page_bindings(graph, at, self._contract)
         uploads: list[PageUpload] = []
         fills: list[list[tuple[str, Fill]]] = [[] for _ in range(FRAMES)]
-        for number, binding in enumerate(graph.bindings):
-            place = at.within(f"bindings[{number}]")
+        for place, binding in placed_bindings(graph, at):
             if binding.source is ValueSource.PAGE_TABLE:
                 upload, per_frame = self._page_fills(binding, place)
                 uploads.append(upload)
@@ -127,7 +131,7 @@ class Packer:
             tokens=program.packed_token_capacity or program.batch_capacity,
             admission=any(
                 SOURCES[binding.source].admission
-                for binding in graph.bindings
+                for _, binding in placed_bindings(graph, at)
                 if binding.source in SOURCES
             ),
             fills=tuple(tuple(frame) for frame in fills),
@@ -193,6 +197,16 @@ class Packer:
                     f"model.cache.page_tables[{number}].page_offset",
                     "this Helios shifts no page tables yet",
                 )
+
+
+def _state_rows(
+    contract: PreparedContract, plan: MemoryPlan, programs: Sequence[Program], request_slots: int
+) -> StateRows:
+    """How the plan's state rows are shared out; without any there are no snapshots."""
+    per_request = rows_per_request(contract, programs)
+    backed = plan.counts.get(LeadingCount.SNAPSHOT_ROWS, 0)
+    snapshots = max(backed // per_request - request_slots, 0)
+    return StateRows(request_slots, snapshots, per_request)
 
 
 def _page_fill(upload: PageUpload, staging: DeltaStaging, offset: int) -> Fill:

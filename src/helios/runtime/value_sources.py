@@ -15,20 +15,24 @@ from typing import Any, Final
 
 from helios.contract.enums import Operation, ValueSource
 from helios.runtime.rounds import LaneAdmission, LaneWork
+from helios.runtime.state_rows import StateRows
 
 SEED_WORD: Final = (1 << 32) - 1
 UNUSED_EOS: Final = -1
+NONE: Final = -1  # no row, no token, no target: never shifted by an offset
+FILLER: Final = 0  # the token of a packed row that the device fills itself
 
 
 class Columns:
     """What several readers need of a round, computed once: each lane's slot and query length."""
 
-    __slots__ = ("lengths", "slots", "total")
+    __slots__ = ("lengths", "rows", "slots", "total")
 
-    def __init__(self, slots: list[int], lengths: list[int]) -> None:
+    def __init__(self, slots: list[int], lengths: list[int], rows: StateRows) -> None:
         self.slots = slots
         self.lengths = lengths
         self.total = sum(lengths)
+        self.rows = rows
 
 
 Read = Callable[[Sequence[LaneWork], Columns], Any]
@@ -45,19 +49,32 @@ class Scope(Enum):
 @dataclass(frozen=True)
 class Source:
     """A source's scope, element kind and reader. `columns` is the number of elements that a row
-    has, 0 where the destination decides; `admission` says that lanes must carry one."""
+    has, 0 where the destination decides; `admission` says that lanes must carry one; `optional`
+    that NONE is among its values."""
 
     scope: Scope
     read: Read
     real: bool = False
     columns: int = 1
     admission: bool = False
+    optional: bool = False
+
+
+# Operations that move state and consume no tokens.
+_CONSUMES_NOTHING: Final = frozenset(
+    (Operation.INITIALIZE, Operation.RESTORE, Operation.RESUME, Operation.SNAPSHOT)
+)
 
 
 def query_lengths(operation: Operation, lanes: Sequence[LaneWork]) -> list[int]:
-    """Tokens that each lane consumes in a round of `operation`."""
+    """Tokens that each lane consumes in a round of `operation`. In a MIXED round a lane without
+    tokens decodes one."""
     if operation is Operation.DECODE:
         return [1] * len(lanes)
+    if operation in _CONSUMES_NOTHING:
+        return [0] * len(lanes)
+    if operation is Operation.MIXED:
+        return [len(lane.tokens) or 1 for lane in lanes]
     return [len(lane.tokens) for lane in lanes]
 
 
@@ -96,6 +113,46 @@ def _positions(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
     return list(chain.from_iterable(spans))
 
 
+def _prompt_tokens(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+    tokens: list[int] = []
+    for lane, length in zip(lanes, columns.lengths, strict=True):
+        tokens.extend(lane.tokens or [FILLER] * length)
+    return tokens
+
+
+def _targets(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+    targets: list[int] = []
+    for lane, length in zip(lanes, columns.lengths, strict=True):
+        if len(lane.targets) not in (0, length):
+            raise ValueError(f"{len(lane.targets)} targets for {length} tokens")
+        targets.extend(lane.targets or [NONE] * length)
+    return targets
+
+
+def _pending_tokens(lanes: Sequence[LaneWork], _: Columns) -> list[int]:
+    """A prompt's chunk consumes none."""
+    for lane in lanes:
+        if lane.pending_token < 0 and not lane.tokens:
+            raise ValueError("a lane has no pending token")
+    return [lane.pending_token for lane in lanes]
+
+
+def _snapshot_row(index: int, rows: StateRows) -> int:
+    if index == NONE:
+        return NONE
+    if not 0 <= index < rows.snapshots:
+        raise ValueError(f"snapshot {index} is none of {rows.snapshots}")
+    return rows.snapshot(index)
+
+
+def _restore_sources(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+    return [_snapshot_row(lane.restore_row, columns.rows) for lane in lanes]
+
+
+def _snapshot_destinations(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+    return [_snapshot_row(lane.snapshot_row, columns.rows) for lane in lanes]
+
+
 def _lane(read: Callable[[LaneWork], Any]) -> Source:
     return Source(Scope.LANE, lambda lanes, _: [read(lane) for lane in lanes])
 
@@ -118,10 +175,16 @@ SOURCES: Final[dict[ValueSource, Source]] = {
     ValueSource.LIVE_TOKEN_COUNT: Source(Scope.ROUND, lambda _, columns: columns.total),
     ValueSource.QUERY_LENGTH: Source(Scope.LANE, lambda _, columns: columns.lengths),
     ValueSource.SAMPLING_DECISION: _lane(lambda lane: int(lane.sample)),
-    ValueSource.PROMPT_TOKEN: Source(
-        Scope.TOKEN, lambda lanes, _: list(chain.from_iterable(lane.tokens for lane in lanes))
-    ),
+    ValueSource.MIXED_PREFILL_ROW: Source(Scope.ROUND, lambda lanes, _: len(lanes) - 1),
+    ValueSource.PROMPT_TOKEN: Source(Scope.TOKEN, _prompt_tokens),
+    ValueSource.SCORED_TARGET_TOKEN: Source(Scope.TOKEN, _targets, optional=True),
+    ValueSource.PENDING_TOKEN: Source(Scope.LANE, _pending_tokens, optional=True),
     ValueSource.PROMPT_POSITION: Source(Scope.TOKEN, _positions),
+    ValueSource.LIVE_STATE_ROW: Source(
+        Scope.LANE, lambda _, columns: [columns.rows.live(slot) for slot in columns.slots]
+    ),
+    ValueSource.RESTORE_SOURCE: Source(Scope.LANE, _restore_sources, optional=True),
+    ValueSource.SNAPSHOT_DESTINATION: Source(Scope.LANE, _snapshot_destinations, optional=True),
     ValueSource.CONSUMED_TOKENS: _lane(lambda lane: lane.start),
     ValueSource.SEED: Source(Scope.LANE, _seed_words, columns=2, admission=True),
     ValueSource.TEMPERATURE: _admission(lambda a: a.sampling.temperature, real=True),

@@ -23,7 +23,7 @@ from helios.runtime.manifest import (
     Manifest,
     Program,
 )
-from helios.runtime.value_sources import SOURCES, Read, Scope, Source, eos_rows
+from helios.runtime.value_sources import NONE, SOURCES, Read, Scope, Source, eos_rows
 
 ELEMENT_TYPES: Final[dict[DType, Any]] = {
     DType.U8: np.uint8,
@@ -64,10 +64,7 @@ def check_bindings(
 ) -> None:
     """Every binding of a graph: a destination that the program reads, filled from a source that
     goes with it. What this Helios can't supply is refused when such a graph is selected."""
-    placed = [(at.within(f"bindings[{i}]"), binding) for i, binding in enumerate(graph.bindings)]
-    if graph.pending_token is not None and graph.pending_token.host_binding is not None:
-        host = graph.pending_token.host_binding
-        placed.append((at.within("pending_token.host_binding"), host))
+    placed = placed_bindings(graph, at)
     inputs = set(program.inputs)
     rows = Rows(program.batch_capacity, program.packed_token_capacity, contract.max_active)
     for place, binding in placed:
@@ -89,6 +86,15 @@ def check_bindings(
     for name in program.inputs:
         if isinstance(manifest.destinations[name], DeltaDestination) and name not in bound:
             at.refuse("bindings", f"none fills {name!r}, whose entries the program applies")
+
+
+def placed_bindings(graph: GraphContract, at: Place) -> list[tuple[Place, ValueBinding]]:
+    """A graph's bindings with their places; that of a pending token owned by the host is last."""
+    placed = [(at.within(f"bindings[{i}]"), binding) for i, binding in enumerate(graph.bindings)]
+    if graph.pending_token is not None and graph.pending_token.host_binding is not None:
+        host = graph.pending_token.host_binding
+        placed.append((at.within("pending_token.host_binding"), host))
+    return placed
 
 
 def resolve(binding: ValueBinding, at: Place, buffer: Buffer, rows: Rows) -> Source:
@@ -150,6 +156,10 @@ def _shifted(source: Source, offset: int) -> Read:
     read = source.read
     if source.scope is Scope.ROUND:
         return lambda lanes, columns: read(lanes, columns) + offset
+    if source.optional:
+        return lambda lanes, columns: [
+            value if value == NONE else value + offset for value in read(lanes, columns)
+        ]
     return lambda lanes, columns: [value + offset for value in read(lanes, columns)]
 
 
