@@ -90,6 +90,11 @@ def alone(request: Request) -> tuple[list[int], list[float], Finish]:
             return tokens, logprobs, Finish.LIMIT
 
 
+def default_cost_ns(program: ProgramInfo, lanes: int, tokens: int) -> int:
+    """What a round takes: something for itself and something for each row."""
+    return 1_000_000 + 50_000 * max(lanes, tokens)
+
+
 @dataclass
 class _State:
     generation: int = 0
@@ -113,12 +118,15 @@ class _Submission:
 class FakeModel:
     """Has the worker's runtime interface. Rounds run in order, at the latest when waited for;
     `run_next` runs one earlier. `tamper` may change a completion before it is read; `breaks_at`
-    is a sequence whose program fails."""
+    is a sequence whose program fails. Time passes only while a round runs: `cost_ns` says how
+    much, of a program, its lanes and its prompt tokens."""
 
     def __init__(self, model_geometry: Geometry) -> None:
         self.geometry = model_geometry
         self.tamper: Callable[[Completion], Completion] = lambda completion: completion
         self.breaks_at: int | None = None
+        self.cost_ns: Callable[[ProgramInfo, int, int], int] = default_cost_ns
+        self.clock_ns = 1_000_000_000
         self.closed = False
         self.programs_run: list[str] = []
         self.lanes_submitted: list[int] = []
@@ -201,7 +209,12 @@ class FakeModel:
                 self._initialize(lane)
         else:
             answers = tuple(self._step(lane, operation) for lane in submission.lanes)
-        self._answers[submission.sequence] = Completion(submission.sequence, answers, 0)
+        started_ns = self.clock_ns
+        tokens = sum(len(lane.tokens) for lane in submission.lanes)
+        self.clock_ns += self.cost_ns(submission.program, len(submission.lanes), tokens)
+        self._answers[submission.sequence] = Completion(
+            submission.sequence, answers, started_ns, self.clock_ns
+        )
 
     def _initialize(self, lane: LaneWork) -> None:
         admission = lane.admission

@@ -219,7 +219,7 @@ class ModelRuntime:
         self._frames[frame] = None
         reader = self._completions[flight.program]
         lanes = reader.read(frame, flight.lanes) if reader is not None else ()
-        return Completion(sequence, lanes, self._device.timing(sequence)[1])
+        return Completion(sequence, lanes, *self._device.timing(sequence))
 
     # ------------------------------------------------------------ observation
 

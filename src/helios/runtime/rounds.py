@@ -109,8 +109,9 @@ class LaneCompletion:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A round's answer. `lanes` is empty for operations without a completion record.
-    `completed_ns` is on time.monotonic_ns's clock."""
+    `started_ns` and `completed_ns` say when its program ran, on time.monotonic_ns's clock."""
 
     sequence: int
     lanes: tuple[LaneCompletion, ...]
+    started_ns: int
     completed_ns: int

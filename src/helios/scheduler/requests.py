@@ -14,13 +14,21 @@ from helios.runtime.rounds import SamplingParameters
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asked for. `request_id` is unique among the scheduler's live requests."""
+    """What a client asked for. `request_id` is unique among the scheduler's live requests.
+
+    `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
+    token whether the request goes on; `score_prompt` that the logprob of each prompt token but the
+    first is wanted.
+    """
 
     request_id: int
     prompt: tuple[int, ...]
     output_limit: int
     sampling: SamplingParameters
     eos_ids: tuple[int, ...] = ()
+    priority: int = 0
+    host_stops: bool = False
+    score_prompt: bool = False
 
     @property
     def stored_tokens(self) -> int:
