@@ -1,0 +1,91 @@
+"""What passes through the prefix cache's door: matches, holds, and what publishing and evicting
+came to. Data only; `PrefixCache` makes and changes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.scheduler.cache.rows import NO_ROW
+from helios.scheduler.cache.tree import PrefixNode, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What can be reused of a prompt: its first `endpoint` tokens.
+
+    `pages` are the ids of the endpoint's whole pages in order, to begin a page list with; 0 stands
+    for pages that no program reads any more (wholly before the window). `row` is the snapshot to
+    restore from, −1 where the pages are enough. The rest is the cache's own.
+    """
+
+    identity: bytes
+    endpoint: int
+    pages: tuple[int, ...]
+    row: int
+    first: int
+    path: tuple[PrefixNode, ...]
+    snapshot: Snapshot | None
+    changes: int
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A resident's claim on published pages and a snapshot: what is held isn't evicted.
+
+    `endpoint` is the tokens reused at first; `depth` the pages of the path, which publishing
+    deepens. The rest is the cache's own: `first` is the first page of the path that is pinned,
+    `era` counts the resets before the hold was made.
+    """
+
+    identity: bytes
+    endpoint: int
+    first: int
+    path: list[PrefixNode]
+    snapshot: Snapshot | None
+    era: int
+
+    @property
+    def depth(self) -> int:
+        """Pages of the path: so many at the start of the resident's page list are published."""
+        return len(self.path)
+
+    @property
+    def row(self) -> int:
+        """The pinned snapshot's row, −1 without one."""
+        return NO_ROW if self.snapshot is None else self.snapshot.row
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a resident's pages and row. `moved` are the pages that are the tree's now;
+    `kept` those that stay the resident's, because the tree has the same tokens in pages of its
+    own. Where `row_taken` is false, a row that was offered stays the caller's."""
+
+    moved: tuple[int, ...]
+    kept: tuple[int, ...]
+    row_taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """A page that was evicted: free now, its content intact until a later round writes to it.
+    `node` is its former place, with the tokens that lead to it."""
+
+    page: int
+    node: PrefixNode
+
+
+@dataclass(slots=True)
+class CacheCounters:
+    """Counts since start; they only grow. A hit is a hold with an endpoint above 0, and
+    `reused_tokens` the sum of those endpoints; `duplicate_pages` are those that two residents
+    prefilled at once."""
+
+    holds: int = 0
+    hits: int = 0
+    reused_tokens: int = 0
+    published_pages: int = 0
+    published_snapshots: int = 0
+    duplicate_pages: int = 0
+    evicted_pages: int = 0
+    evicted_snapshots: int = 0
