@@ -65,6 +65,27 @@ constexpr Names kSiluTunedOperands = {"rows", "x", "weight", "out", "tuning"};
 constexpr Names kTuneOperands = {"x", "weight", "out", "choice"};
 constexpr Names kTuneLinearIntegers = {"capacity", "width", "outputs", "packing", "format"};
 
+constexpr Names kSetPendingOperands = {"rows", "slot", "generation", "token", "state"};
+
+constexpr Names kMergePendingOperands = {"rows",   "decode_lanes", "slot",       "generation",
+                                         "state",  "tokens",       "positions",  "out_tokens",
+                                         "out_positions"};
+constexpr Names kMergePendingIntegers = {"capacity", "lanes"};
+
+constexpr Names kSliceRowsOperands = {"rows", "out"};
+constexpr Names kSliceRowsIntegers = {"capacity", "start", "limit"};
+
+constexpr Names kScoreOperands = {"rows", "target", "logits", "out"};
+
+constexpr Names kSavePageOperands = {"rows",       "slot",  "endpoint", "row",
+                                     "page_table", "plane", "saved"};
+constexpr Names kLoadPageOperands = {"rows",       "slot",  "endpoint", "row",
+                                     "page_table", "saved", "plane"};
+constexpr Names kPageIntegers = {"capacity", "page_tokens", "table_pages", "elements", "dtype"};
+
+constexpr Names kCopyRowsOperands = {"rows", "source", "destination", "buffer"};
+constexpr Names kCopyRowsIntegers = {"capacity", "elements", "dtype"};
+
 constexpr KernelSpec kCatalogue[] = {
     {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
     {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
@@ -82,6 +103,13 @@ constexpr KernelSpec kCatalogue[] = {
     {"linear_silu_mul_tuned", kSiluTunedOperands, kSiluIntegers, {}},
     {"tune_linear", kTuneOperands, kTuneLinearIntegers, {}},
     {"tune_linear_silu_mul", kTuneOperands, kSiluIntegers, {}},
+    {"set_pending", kSetPendingOperands, kCapacityOnly, {}},
+    {"merge_pending", kMergePendingOperands, kMergePendingIntegers, {}},
+    {"slice_rows", kSliceRowsOperands, kSliceRowsIntegers, {}},
+    {"score", kScoreOperands, kSampleIntegers, {}},
+    {"save_page", kSavePageOperands, kPageIntegers, {}},
+    {"load_page", kLoadPageOperands, kPageIntegers, {}},
+    {"copy_rows", kCopyRowsOperands, kCopyRowsIntegers, {}},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

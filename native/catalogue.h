@@ -32,9 +32,16 @@ enum class KernelId : int {
   kLinearSiluMulTuned,
   kTuneLinear,
   kTuneLinearSiluMul,
+  kSetPending,
+  kMergePending,
+  kSliceRows,
+  kScore,
+  kSavePage,
+  kLoadPage,
+  kCopyRows,
 };
 
-inline constexpr int kKernelCount = 16;
+inline constexpr int kKernelCount = 23;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
@@ -134,5 +141,42 @@ enum Operand {
 };
 enum Integer { kCapacity };
 }  // namespace commit
+
+namespace set_pending {
+enum Operand { kRows, kSlot, kGeneration, kToken, kState };
+enum Integer { kCapacity };
+}  // namespace set_pending
+
+namespace merge_pending {
+enum Operand {
+  kRows, kDecodeLanes, kSlot, kGeneration, kState, kTokens, kPositions, kOutTokens, kOutPositions,
+};
+enum Integer { kCapacity, kLanes };
+}  // namespace merge_pending
+
+namespace slice_rows {
+enum Operand { kRows, kOut };
+enum Integer { kCapacity, kStart, kLimit };
+}  // namespace slice_rows
+
+namespace score {
+enum Operand { kRows, kTarget, kLogits, kOut };
+enum Integer { kCapacity, kVocab, kStride };
+}  // namespace score
+
+namespace save_page {
+enum Operand { kRows, kSlot, kEndpoint, kRow, kPageTable, kPlane, kSaved };
+enum Integer { kCapacity, kPageTokens, kTablePages, kElements, kDtype };
+}  // namespace save_page
+
+namespace load_page {
+enum Operand { kRows, kSlot, kEndpoint, kRow, kPageTable, kSaved, kPlane };
+using Integer = save_page::Integer;
+}  // namespace load_page
+
+namespace copy_rows {
+enum Operand { kRows, kSource, kDestination, kBuffer };
+enum Integer { kCapacity, kElements, kDtype };
+}  // namespace copy_rows
 
 }  // namespace helios

@@ -15,6 +15,11 @@ void run_sample_with(const Launch& launch, const Worker& worker) {
 }
 
 template <const LogitScans& Scans>
+void run_score_with(const Launch& launch, const Worker& worker) {
+  run_score(launch, worker, Scans);
+}
+
+template <const LogitScans& Scans>
 constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                  KernelFunction linear, KernelFunction linear_silu_mul,
                                  KernelFunction linear_tuned, KernelFunction linear_silu_mul_tuned,
@@ -38,6 +43,13 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kLinearSiluMulTuned) = {linear_silu_mul_tuned, Cut::kByWeight};
   at(KernelId::kTuneLinear) = {tune_linear, Cut::kNone};
   at(KernelId::kTuneLinearSiluMul) = {tune_linear_silu_mul, Cut::kNone};
+  at(KernelId::kSetPending) = {run_set_pending, Cut::kNone};
+  at(KernelId::kMergePending) = {run_merge_pending, Cut::kNone};
+  at(KernelId::kSliceRows) = {run_slice_rows, Cut::kNone};
+  at(KernelId::kScore) = {run_score_with<Scans>, Cut::kEven};
+  at(KernelId::kSavePage) = {run_save_page, Cut::kEven};
+  at(KernelId::kLoadPage) = {run_load_page, Cut::kEven};
+  at(KernelId::kCopyRows) = {run_copy_rows, Cut::kEven};
   return table;
 }
 

@@ -332,6 +332,69 @@ void check_commit(const Checker& c) {
   c.require(kLanes, Wide(rows) * 12, 4);
 }
 
+void check_set_pending(const Checker& c) {
+  using namespace set_pending;
+  const std::int64_t rows = c.count(kCapacity);
+  for (const int operand : {kSlot, kGeneration, kToken}) c.require(operand, rows, 4);
+  c.require(kState, 0, 4);
+}
+
+void check_merge_pending(const Checker& c) {
+  using namespace merge_pending;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t lanes = c.count(kLanes);
+  c.require(kDecodeLanes, 1, 4);
+  c.require(kSlot, lanes, 4);
+  c.require(kGeneration, lanes, 4);
+  c.require(kState, 0, 4);
+  for (const int operand : {kTokens, kPositions, kOutTokens, kOutPositions}) {
+    c.require(operand, rows, 4);
+  }
+}
+
+void check_slice_rows(const Checker& c) {
+  using namespace slice_rows;
+  c.count(kStart, 0);
+  c.count(kLimit);
+  c.require(kOut, 1, 4);
+}
+
+std::uint64_t check_score(const Checker& c) {
+  using namespace score;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t vocab = c.count(kVocab);
+  const std::int64_t stride = c.count(kStride);
+  if (stride < vocab) c.refuse(kStride, "must be at least vocab");
+  c.require(kTarget, rows, 4);
+  c.require(kLogits, Wide(rows) * Wide(stride), 4);
+  c.require(kOut, rows, 4);
+  return c.scratch(sample_scratch_nbytes(vocab));
+}
+
+// Copies of a page to and from a saved row: at least one page and one row of each.
+void check_page_copy(const Checker& c, int plane, int saved) {
+  using namespace save_page;
+  const std::int64_t rows = c.count(kCapacity);
+  c.count(kPageTokens);
+  const std::int64_t table_pages = c.count(kTablePages);
+  const std::int64_t elements = c.count(kElements);
+  const auto size = static_cast<int>(element_nbytes(c.choice(kDtype, 1, 9)));
+  for (const int operand : {kSlot, kEndpoint, kRow}) c.require(operand, rows, 4);
+  c.require(kPageTable, table_pages, 4);
+  c.require(plane, elements, size);
+  c.require(saved, elements, size);
+}
+
+void check_copy_rows(const Checker& c) {
+  using namespace copy_rows;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t elements = c.count(kElements);
+  const auto size = static_cast<int>(element_nbytes(c.choice(kDtype, 1, 9)));
+  c.require(kSource, rows, 4);
+  c.require(kDestination, rows, 4);
+  c.require(kBuffer, elements, size);
+}
+
 }  // namespace
 
 std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& launch) {
@@ -353,6 +416,17 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
     case KernelId::kLinearSiluMulTuned: check_linear_silu_mul_tuned(checker); return 0;
     case KernelId::kTuneLinear: check_tune_linear(checker); return 0;
     case KernelId::kTuneLinearSiluMul: check_tune_linear_silu_mul(checker); return 0;
+    case KernelId::kSetPending: check_set_pending(checker); return 0;
+    case KernelId::kMergePending: check_merge_pending(checker); return 0;
+    case KernelId::kSliceRows: check_slice_rows(checker); return 0;
+    case KernelId::kScore: return check_score(checker);
+    case KernelId::kSavePage:
+      check_page_copy(checker, save_page::kPlane, save_page::kSaved);
+      return 0;
+    case KernelId::kLoadPage:
+      check_page_copy(checker, load_page::kPlane, load_page::kSaved);
+      return 0;
+    case KernelId::kCopyRows: check_copy_rows(checker); return 0;
   }
   return 0;
 }

@@ -58,6 +58,13 @@ HELIOS_INLINE constexpr std::int64_t row_nbytes(Format format, std::int64_t widt
   return 0;
 }
 
+// Bytes of an element, by the number of the schema's `DType` enum; 0 for rows of blocks and for
+// what is no type.
+HELIOS_INLINE constexpr std::int64_t element_nbytes(std::int64_t dtype) {
+  constexpr std::int64_t kSizes[] = {0, 1, 1, 4, 4, 8, 8, 2, 2, 4};
+  return dtype < 0 || dtype > 9 ? 0 : kSizes[dtype];
+}
+
 inline constexpr int kEosCapacity = 16;
 
 // One row of `request_state`.

@@ -1,5 +1,6 @@
 // Declarations of the kernels that hold no vector work and are compiled once: bookkeeping on
-// request state, row selection, and sampling, which takes its vector passes as arguments.
+// request state, row selection, copies of pages and rows, and what reads logits, which takes its
+// vector passes as arguments.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,16 @@ void run_initialize_requests(const Launch&, const Worker&);
 void run_load_pending(const Launch&, const Worker&);
 void run_select_last(const Launch&, const Worker&);
 void run_commit(const Launch&, const Worker&);
+void run_set_pending(const Launch&, const Worker&);
+void run_merge_pending(const Launch&, const Worker&);
+void run_slice_rows(const Launch&, const Worker&);
+void run_save_page(const Launch&, const Worker&);
+void run_load_page(const Launch&, const Worker&);
+void run_copy_rows(const Launch&, const Worker&);
 
 void run_sample(const Launch&, const Worker&, const LogitScans&);
+void run_score(const Launch&, const Worker&, const LogitScans&);
+// What `sample` and `score` need for a vocabulary.
 std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
 
 }  // namespace helios

@@ -1,6 +1,7 @@
 // The kernels that read and write request state: `scatter_i32` (page-table deltas),
-// `initialize_requests`, `load_pending` and `commit`. Each is a few rows of bookkeeping, so the
-// first worker does it all, in row order.
+// `initialize_requests`, `set_pending`, `load_pending`, `merge_pending` and `commit`. Each is a few
+// rows of bookkeeping, so the first worker does it all, in row order.
+#include <algorithm>
 #include <cstring>
 
 #include "../catalogue.h"
@@ -15,6 +16,11 @@ RequestState* state_of(const Launch& launch, int operand, std::int32_t slot) {
   const std::uint64_t slots = launch.nbytes[operand] / sizeof(RequestState);
   if (slot < 0 || static_cast<std::uint64_t>(slot) >= slots) return nullptr;
   return launch.write<RequestState>(operand) + slot;
+}
+
+// Whether a lane goes on in its slot: its request is still there, and not finished.
+bool runs(const RequestState* state, std::int32_t generation) {
+  return state != nullptr && state->generation == generation && state->finished == 0;
 }
 
 bool is_eos(const RequestState& state, std::int32_t token) {
@@ -73,10 +79,47 @@ void run_load_pending(const Launch& launch, const Worker& worker) {
   const std::int64_t rows = launch.rows();
   for (std::int64_t r = 0; r < rows; ++r) {
     const RequestState* state = state_of(launch, kState, slots[r]);
-    const bool runs =
-        state != nullptr && state->generation == generations[r] && state->finished == 0;
-    launch.write<std::int32_t>(kTokens)[r] = runs ? state->pending_token : 0;
-    launch.write<std::int32_t>(kPositions)[r] = runs ? state->consumed : -1;
+    const bool live = runs(state, generations[r]);
+    launch.write<std::int32_t>(kTokens)[r] = live ? state->pending_token : 0;
+    launch.write<std::int32_t>(kPositions)[r] = live ? state->consumed : -1;
+  }
+}
+
+void run_set_pending(const Launch& launch, const Worker& worker) {
+  using namespace set_pending;
+  if (worker.index != 0) return;
+  const auto* slots = launch.read<std::int32_t>(kSlot);
+  const auto* generations = launch.read<std::int32_t>(kGeneration);
+  const auto* tokens = launch.read<std::int32_t>(kToken);
+  const std::int64_t rows = launch.rows();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    RequestState* state = state_of(launch, kState, slots[r]);
+    if (runs(state, generations[r])) state->pending_token = tokens[r];
+  }
+}
+
+void run_merge_pending(const Launch& launch, const Worker& worker) {
+  using namespace merge_pending;
+  if (worker.index != 0) return;
+  const auto* slots = launch.read<std::int32_t>(kSlot);
+  const auto* generations = launch.read<std::int32_t>(kGeneration);
+  const auto* tokens = launch.read<std::int32_t>(kTokens);
+  const auto* positions = launch.read<std::int32_t>(kPositions);
+  auto* out_tokens = launch.write<std::int32_t>(kOutTokens);
+  auto* out_positions = launch.write<std::int32_t>(kOutPositions);
+  const std::int64_t decoding =
+      std::min<std::int64_t>(*launch.read<std::int32_t>(kDecodeLanes), launch.integer(kLanes));
+  const std::int64_t rows = launch.rows();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (r >= decoding) {
+      out_tokens[r] = tokens[r];
+      out_positions[r] = positions[r];
+      continue;
+    }
+    const RequestState* state = state_of(launch, kState, slots[r]);
+    const bool live = runs(state, generations[r]);
+    out_tokens[r] = live ? state->pending_token : 0;
+    out_positions[r] = live ? state->consumed : -1;
   }
 }
 

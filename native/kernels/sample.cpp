@@ -1,4 +1,5 @@
 // `sample`: greedy choice, or temperature, top_k, top_p, min_p and a position-keyed draw.
+// `score`: the logprob of a given token, by the same arithmetic.
 //
 // Vector passes come from the instruction set's LogitScans. The order (logit descending, id
 // ascending) is only ever made for as many candidates as top_k and top_p ask for: block maxima
@@ -275,6 +276,23 @@ void run_sample(const Launch& launch, const Worker& worker, const LogitScans& sc
     }
     launch.write<std::int32_t>(kTokens)[lane] = token;
     launch.write<float>(kLogprobs)[lane] = row.logprob(token);
+  }
+}
+
+void run_score(const Launch& launch, const Worker& worker, const LogitScans& scans) {
+  using namespace score;
+  const std::int64_t vocab = launch.integer(kVocab);
+  const std::int64_t stride = launch.integer(kStride);
+  const auto* targets = launch.read<std::int32_t>(kTarget);
+  const Scratch scratch(worker.scratch, vocab);
+  const std::int64_t rows = launch.rows();
+  for (std::int64_t r = worker.index; r < rows; r += worker.count) {
+    float logprob = std::numeric_limits<float>::quiet_NaN();
+    if (targets[r] >= 0 && targets[r] < vocab) {
+      logprob = Row(launch.read<float>(kLogits) + r * stride, vocab, scans, scratch)
+                    .logprob(targets[r]);
+    }
+    launch.write<float>(kOut)[r] = logprob;
   }
 }
 

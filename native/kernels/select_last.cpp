@@ -1,4 +1,6 @@
-// `select_last`: compacts the last packed row of each sampling lane, in lane order.
+// Which rows go on: `select_last` compacts the last packed row of each sampling lane, in lane
+// order; `slice_rows` counts the live rows of a part.
+#include <algorithm>
 #include <cstring>
 
 #include "../catalogue.h"
@@ -30,6 +32,14 @@ void run_select_last(const Launch& launch, const Worker& worker) {
     ++selected;
   }
   if (worker.index == 0) *launch.write<std::int32_t>(kSelectedRows) = selected;
+}
+
+void run_slice_rows(const Launch& launch, const Worker& worker) {
+  using namespace slice_rows;
+  if (worker.index != 0) return;
+  const std::int64_t left = launch.rows() - launch.integer(kStart);
+  *launch.write<std::int32_t>(kOut) =
+      static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, launch.integer(kLimit)));
 }
 
 }  // namespace helios

@@ -355,6 +355,118 @@ def commit(rng: np.random.Generator, *, rows: int, capacity: int) -> Case:
     return Case("commit", operands, {"capacity": capacity})
 
 
+def set_pending(rng: np.random.Generator, *, rows: int, capacity: int) -> Case:
+    state = states(capacity)
+    state["finished"][1::3] = 1
+    generation = np.arange(capacity, dtype=np.int32) + 1
+    generation[2::3] += 1
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "slot": np.arange(capacity, dtype=np.int32),
+        "generation": generation,
+        "token": rng.integers(1000, 2000, capacity).astype(np.int32),
+        "state": state_bytes(state),
+    }
+    return Case("set_pending", operands, {"capacity": capacity})
+
+
+def merge_pending(
+    rng: np.random.Generator, *, rows: int, capacity: int, lanes: int, decode_lanes: int
+) -> Case:
+    pending = load_pending(rng, rows=lanes, capacity=lanes).operands
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "decode_lanes": i32(decode_lanes),
+        "slot": pending["slot"],
+        "generation": pending["generation"],
+        "state": pending["state"],
+        "tokens": rng.integers(1000, 2000, capacity).astype(np.int32),
+        "positions": rng.integers(1000, 2000, capacity).astype(np.int32),
+        "out_tokens": np.full(capacity, -5, np.int32),
+        "out_positions": np.full(capacity, -5, np.int32),
+    }
+    return Case("merge_pending", operands, {"capacity": capacity, "lanes": lanes})
+
+
+def slice_rows(*, rows: int, capacity: int, start: int, limit: int) -> Case:
+    operands: dict[str, Array] = {"rows": i32(rows), "out": i32(-5)}
+    return Case("slice_rows", operands, {"capacity": capacity, "start": start, "limit": limit})
+
+
+def score(
+    rng: np.random.Generator, *, rows: int, capacity: int, vocab: int, stride: int | None = None
+) -> Case:
+    stride = vocab if stride is None else stride
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "target": rng.integers(-1, vocab + 1, capacity).astype(np.int32),
+        "logits": rng.standard_normal((capacity, stride), np.float32) * 3,
+        "out": np.full(capacity, 5, np.float32),
+    }
+    attributes = {"capacity": capacity, "vocab": vocab, "stride": stride}
+    return Case("score", operands, attributes)
+
+
+# A type of each size, by the schema's number of it.
+ELEMENTS: dict[int, type[np.generic]] = {1: np.uint8, 7: np.float16, 9: np.float32, 6: np.uint64}
+
+
+def page_copy(
+    rng: np.random.Generator,
+    kernel: str,
+    *,
+    rows: int,
+    capacity: int,
+    elements: int,
+    dtype: int,
+    slots: int = 4,
+    table_pages: int = 3,
+    page_tokens: int = 16,
+    saved_rows: int = 5,
+) -> Case:
+    """`save_page` or `load_page` with endpoints inside pages, each lane with a slot and row of its
+    own as far as there are so many."""
+    pages = slots * table_pages
+    whole = rng.integers(0, table_pages, capacity) * page_tokens
+
+    def content(count: int) -> Array:
+        size = count * elements * np.dtype(ELEMENTS[dtype]).itemsize
+        return rng.integers(0, 256, size).astype(np.uint8).view(ELEMENTS[dtype])
+
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "slot": (np.arange(capacity) % slots).astype(np.int32),
+        "endpoint": (whole + rng.integers(1, page_tokens, capacity)).astype(np.int32),
+        "row": np.resize(rng.permutation(saved_rows), capacity).astype(np.int32),
+        "page_table": rng.permutation(pages).astype(np.int32).reshape(slots, table_pages),
+        "plane": content(pages).reshape(pages, elements),
+        "saved": content(saved_rows).reshape(saved_rows, elements),
+    }
+    attributes = {
+        "capacity": capacity,
+        "page_tokens": page_tokens,
+        "table_pages": table_pages,
+        "elements": elements,
+        "dtype": dtype,
+    }
+    return Case(kernel, operands, attributes)
+
+
+def copy_rows(
+    rng: np.random.Generator, *, rows: int, capacity: int, elements: int, dtype: int, count: int
+) -> Case:
+    """Rows of one buffer of `count`; sources and destinations may meet."""
+    size = count * elements * np.dtype(ELEMENTS[dtype]).itemsize
+    content = rng.integers(0, 256, size).astype(np.uint8).view(ELEMENTS[dtype])
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "source": rng.integers(-1, count + 1, capacity).astype(np.int32),
+        "destination": rng.integers(-1, count + 1, capacity).astype(np.int32),
+        "buffer": content.reshape(count, elements),
+    }
+    return Case("copy_rows", operands, {"capacity": capacity, "elements": elements, "dtype": dtype})
+
+
 def _first(build: Callable[..., tuple[Any, ...]]) -> Callable[..., Case]:
     """A builder of the launch alone."""
 
@@ -386,7 +498,20 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         "sample_prefix": partial(sampled, temperature=0.8, top_k=40, top_p=0.9),
         "sample_nucleus": partial(sampled, temperature=2.0, top_p=0.97),
         "commit": partial(commit, rows=3, capacity=3),
+        "set_pending": partial(set_pending, rows=7, capacity=7),
+        "merge_pending": partial(merge_pending, rows=9, capacity=9, lanes=4, decode_lanes=3),
+        "slice_rows": lambda rng: slice_rows(rows=9, capacity=9, start=4, limit=5),
+        "score": partial(score, rows=5, capacity=5, vocab=1043),
+        "score_strided": partial(score, rows=5, capacity=5, vocab=300, stride=333),
     }
+    for dtype in ELEMENTS:
+        for kernel in ("save_page", "load_page"):
+            name = kernel if dtype == 7 else f"{kernel}_{dtype}"
+            made[name] = partial(
+                page_copy, kernel=kernel, rows=4, capacity=4, elements=77, dtype=dtype
+            )
+        name = "copy_rows" if dtype == 7 else f"copy_rows_{dtype}"
+        made[name] = partial(copy_rows, rows=4, capacity=4, elements=77, dtype=dtype, count=9)
     for format_, width in ((F32_FORMAT, 77), (BF16_FORMAT, 77), (Q8_FORMAT, 96), (Q16_FORMAT, 96)):
         made[f"rms_norm_{format_}"] = partial(
             rms_norm, format_=format_, rows=3, capacity=3, width=width

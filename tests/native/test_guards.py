@@ -39,7 +39,15 @@ def test_rows_past_the_live_ones_are_not_written(name: str, instruction_set: str
     capacity = case.integers["capacity"]
     case = case.with_operands(rows=np.array([capacity - 1], np.int32))
     result = run(case, instruction_set)
-    for operand in ("out", "tokens", "logprobs", "positions", "lanes", "out_tokens"):
+    for operand in (
+        "out",
+        "tokens",
+        "logprobs",
+        "positions",
+        "lanes",
+        "out_tokens",
+        "out_positions",
+    ):
         if operand in result and len(result[operand]) == capacity:
             assert result[operand][-1].tobytes() == case.operands[operand][-1].tobytes(), operand
 
@@ -55,9 +63,10 @@ def test_row_counts_are_clamped(name: str, live: int) -> None:
         assert result[operand].tobytes() == reference[operand].tobytes(), operand
 
 
-# Operands whose extent follows from their own size (slots, pages, targets), so a shorter one is
-# simply smaller.
+# Operands whose extent follows from their own size (slots, targets), so a shorter one is simply
+# smaller, and those that must hold at least one row (page, slot, saved row).
 SYMBOLIC = {"state", "target"}
+ONE_ROW = {"k_plane", "v_plane", "page_table", "plane", "saved", "buffer"}
 
 
 @pytest.mark.parametrize("name", EVERY_KERNEL)
@@ -68,10 +77,11 @@ def test_a_short_operand_is_refused_by_name(name: str) -> None:
         for operand, array in case.operands.items()
     }
     replayer = _native.Replayer(1, INSTRUCTION_SETS[0])
-    for short in case.operands.keys() - SYMBOLIC:
+    symbolic = SYMBOLIC if case.kernel == "scatter_i32" else SYMBOLIC - {"target"}
+    for short in case.operands.keys() - symbolic:
         spans = {o: (guarded.address, guarded.nbytes) for o, guarded in memory.items()}
         given = spans[short][1] - 1
-        if short in ("k_plane", "v_plane", "page_table"):  # at least one page, one slot
+        if short in ONE_ROW:
             rows = len(case.operands[short])
             given = spans[short][1] // rows - 1
         spans[short] = (spans[short][0], given)
@@ -123,6 +133,15 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
         ("attention_64_32_0", {"window": -1}, '"window" is -1, must lie between 0'),
         ("attention_38_20_0", {"format": 2}, '"head_dim" is 38, times the query heads'),
         ("sample_greedy", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
+        ("score", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
+        ("merge_pending", {"lanes": 0}, '"lanes" is 0, must lie between 1'),
+        ("slice_rows", {"start": -1}, '"start" is -1, must lie between 0'),
+        ("slice_rows", {"limit": 0}, '"limit" is 0, must lie between 1'),
+        ("save_page", {"page_tokens": 0}, '"page_tokens" is 0, must lie between 1'),
+        ("save_page", {"table_pages": 0}, '"table_pages" is 0, must lie between 1'),
+        ("load_page", {"elements": 0}, '"elements" is 0, must lie between 1'),
+        ("load_page", {"dtype": 10}, '"dtype" is 10, must lie between 1 and 9'),
+        ("copy_rows", {"dtype": 0}, '"dtype" is 0, must lie between 1 and 9'),
     ],
 )
 def test_impossible_attributes_are_refused(

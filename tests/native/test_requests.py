@@ -117,3 +117,38 @@ def test_commit_never_takes_the_unused_marker_for_an_end() -> None:
     case.operands["tokens"][0] = -1
     lanes, *_ = committed(case)
     assert lanes["finish"].tolist() == [0]
+
+
+def test_set_pending_reaches_running_lanes_of_its_generation_alone() -> None:
+    case = cases.set_pending(np.random.default_rng(7), rows=5, capacity=6)
+    case.operands["slot"][4] = 6
+    before = case.operands["state"].view(STATE).reshape(-1)
+    after = run(case, ISA)["state"].view(STATE).reshape(-1)
+    # Lane 1 is finished, lane 2 has another generation, lane 4 no slot, lane 5 isn't live.
+    expected = before["pending_token"].copy()
+    expected[[0, 3]] = case.operands["token"][[0, 3]]
+    assert after["pending_token"].tolist() == expected.tolist()
+    after["pending_token"] = before["pending_token"]
+    assert after.tobytes() == before.tobytes()
+
+
+def test_merge_pending_puts_decoding_lanes_first() -> None:
+    case = cases.merge_pending(
+        np.random.default_rng(8), rows=7, capacity=8, lanes=4, decode_lanes=3
+    )
+    pending = case.operands["state"].view(STATE).reshape(-1)["pending_token"]
+    tokens, positions = case.operands["tokens"], case.operands["positions"]
+    got = run(case, ISA)
+    # Lane 1 is finished, lane 2 has another generation: both are inert.
+    assert got["out_tokens"].tolist() == [pending[0], 0, 0, *tokens[3:7], -5]
+    assert got["out_positions"].tolist() == [5, -1, -1, *positions[3:7], -5]
+
+
+def test_merge_pending_takes_no_more_lanes_than_there_are() -> None:
+    case = cases.merge_pending(
+        np.random.default_rng(9), rows=8, capacity=8, lanes=4, decode_lanes=100
+    )
+    got = run(case, ISA)
+    assert got["out_tokens"][4:].tolist() == case.operands["tokens"][4:].tolist()
+    nobody = run(case.with_operands(decode_lanes=i32(-1)), ISA)
+    assert nobody["out_tokens"].tolist() == case.operands["tokens"].tolist()

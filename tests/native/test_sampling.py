@@ -180,3 +180,26 @@ def test_select_last(threads: int) -> None:
     assert got["selected_lane"].tolist() == [0, 4, -5, -5, -5, -5, -5]
     np.testing.assert_array_equal(got["out"][:2], case.operands["x"][[2, 7]])
     np.testing.assert_array_equal(got["out"][2:], case.operands["out"][2:])
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_a_score_has_the_bits_of_a_sampled_token_s_logprob(instruction_set: str) -> None:
+    sampled = cases.sample(
+        np.random.default_rng(21), rows=9, capacity=9, vocab=2999, stride=3003, temperature=1.3
+    )
+    got = run(sampled, instruction_set)
+    scored = cases.score(np.random.default_rng(22), rows=9, capacity=9, vocab=2999, stride=3003)
+    scores = run(
+        scored.with_operands(logits=sampled.operands["logits"], target=got["tokens"]),
+        instruction_set,
+    )["out"]
+    assert scores.tobytes() == got["logprobs"].tobytes()
+
+
+def test_a_target_outside_the_vocabulary_has_no_score() -> None:
+    case = cases.score(np.random.default_rng(23), rows=4, capacity=5, vocab=50, stride=64)
+    case.operands["target"][:] = [-1, 50, 0, 49, 7]
+    got = run(case, INSTRUCTION_SETS[0])["out"]
+    assert np.isnan(got[:2]).all()
+    assert np.isfinite(got[2:4]).all()
+    assert got[4] == case.operands["out"][4]

@@ -435,7 +435,7 @@ LAUNCHES: list[Case] = [
     ),
     (
         f"{D}.launches[4].integers[1]",
-        "samples from 49 tokens, but the vocabulary has 50",
+        "reads 49 logits, but the vocabulary has 50 tokens",
         lambda x, y: x.programs[DECODE].launches[4].integers.__setitem__(1, 49),
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helios.kernels.catalogue import BY_NAME, CATALOGUE, KernelSpec
-from helios.kernels.operand_types import FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
+from helios.kernels.operand_types import DTYPE, FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
 from helios.runtime.manifest import DType
 from helios.schema import execution_pb2 as pb
 from ignition.capture.extents import needs
@@ -15,6 +15,7 @@ ATTRIBUTES = {
     "capacity": 4, "packed_capacity": 8, "vocab": 64, "stride": 64, "width": 64, "outputs": 64,
     "accumulate": 0, "q_heads": 4, "kv_heads": 2, "head_dim": 32, "page_tokens": 32,
     "table_pages": 4, "window": 0, "packing": pb.PACKING_TILE16_Q8_0, "format": 2, "out_format": 3,
+    "lanes": 4, "start": 0, "limit": 4, "elements": 96, "dtype": pb.DTYPE_BF16,
 }  # fmt: skip
 
 
@@ -23,7 +24,7 @@ def test_every_kernel_and_operand_has_a_type() -> None:
     for spec in CATALOGUE:
         assert OPERAND_TYPES[spec.name].keys() == {operand.name for operand in spec.operands}
         for kind in OPERAND_TYPES[spec.name].values():
-            if kind in (FORMAT, OUT_FORMAT, PACKING):
+            if kind in (FORMAT, OUT_FORMAT, PACKING, DTYPE):
                 assert kind in spec.integers
             else:
                 assert kind.upper() in DType.__members__
@@ -38,6 +39,6 @@ def test_types_are_those_that_ignition_records_against(spec: KernelSpec) -> None
             assert (need.dtype, need.packing) == (None, pb.PACKING_TILE16_Q8_0)
             continue
         assert need.packing == pb.PACKING_PLAIN
-        expected = {FORMAT: "ACT_Q8", OUT_FORMAT: "ACT_Q16"}.get(kind, kind.upper())
+        expected = {FORMAT: "ACT_Q8", OUT_FORMAT: "ACT_Q16", DTYPE: "BF16"}.get(kind, kind.upper())
         assert need.dtype is not None
         assert pb.DType.Name(need.dtype) == f"DTYPE_{expected}"

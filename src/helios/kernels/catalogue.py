@@ -132,6 +132,26 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "x:w weight:r out:w choice:w",
         "capacity width outputs packing format out_format",
     ),
+    _kernel("set_pending", "rows:r slot:r generation:r token:r state:rw", "capacity"),
+    _kernel(
+        "merge_pending",
+        "rows:r decode_lanes:r slot:r generation:r state:r tokens:r positions:r out_tokens:w"
+        " out_positions:w",
+        "capacity lanes",
+    ),
+    _kernel("slice_rows", "rows:r out:w", "capacity start limit"),
+    _kernel("score", "rows:r target:r logits:r out:w", "capacity vocab stride"),
+    _kernel(
+        "save_page",
+        "rows:r slot:r endpoint:r row:r page_table:r plane:r saved:w",
+        "capacity page_tokens table_pages elements dtype",
+    ),
+    _kernel(
+        "load_page",
+        "rows:r slot:r endpoint:r row:r page_table:r saved:r plane:w",
+        "capacity page_tokens table_pages elements dtype",
+    ),
+    _kernel("copy_rows", "rows:r source:r destination:r buffer:rw", "capacity elements dtype"),
 )
 
 # What these write says how fast the machine is, so no reference has the same.

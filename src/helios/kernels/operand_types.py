@@ -1,8 +1,8 @@
 """What the elements of each kernel's operands are, as docs/kernels.md has them.
 
 A type is an element type (`i32`), or the name of the attribute that decides: `format` and
-`out_format` name an activation format, `packing` a weight layout. Manifests are held against it;
-the native library sees bytes only.
+`out_format` name an activation format, `packing` a weight layout, `dtype` an element type by the
+schema's number. Manifests are held against it; the native library sees bytes only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 FORMAT: Final = "format"
 OUT_FORMAT: Final = "out_format"
 PACKING: Final = "packing"
+DTYPE: Final = "dtype"
 
 
 def _types(listing: str) -> dict[str, str]:
@@ -26,6 +27,7 @@ def _types(listing: str) -> dict[str, str]:
 
 _LINEAR: Final = f"i32: rows; {FORMAT}: x; {PACKING}: weight; f32: bias out"
 _SILU: Final = f"i32: rows; {FORMAT}: x; {PACKING}: weight; {OUT_FORMAT}: out"
+_PAGE: Final = f"i32: rows slot endpoint row page_table; {DTYPE}: plane saved"
 _HEADS: Final = "i32: rows positions slot page_table; f16: k_plane v_plane; f32: qkv"
 
 OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -53,4 +55,14 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "tune_linear_silu_mul": _types(
         f"{FORMAT}: x; {PACKING}: weight; {OUT_FORMAT}: out; i32: choice"
     ),
+    "set_pending": _types("i32: rows slot generation token; u8: state"),
+    "merge_pending": _types(
+        "i32: rows decode_lanes slot generation tokens positions out_tokens out_positions;"
+        " u8: state"
+    ),
+    "slice_rows": _types("i32: rows out"),
+    "score": _types("i32: rows target; f32: logits out"),
+    "save_page": _types(_PAGE),
+    "load_page": _types(_PAGE),
+    "copy_rows": _types(f"i32: rows source destination; {DTYPE}: buffer"),
 }

@@ -18,9 +18,11 @@ from helios.kernels.catalogue import (
     ActivationFormat,
 )
 from helios.schema import execution_pb2 as pb
-from ignition.capture.handles import FORMAT_DTYPE, dense_nbytes, packed_nbytes
+from ignition.capture.handles import ELEMENT_NBYTES, FORMAT_DTYPE, dense_nbytes, packed_nbytes
 
 Attributes = Mapping[str, int]
+# Element types by the number that a `dtype` attribute holds.
+_DTYPES: Final = {int(dtype): dtype for dtype in ELEMENT_NBYTES}
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,54 @@ def _tune_linear_silu_mul(a: Attributes) -> dict[str, Need]:
     return {**_linear_silu_mul(a), "choice": _i32(1)}
 
 
+def _set_pending(a: Attributes) -> dict[str, Need]:
+    rows = dict.fromkeys(("slot", "generation", "token"), _i32(a["capacity"]))
+    return {**rows, "state": _STATE}
+
+
+def _merge_pending(a: Attributes) -> dict[str, Need]:
+    tokens = ("tokens", "positions", "out_tokens", "out_positions")
+    return {
+        **dict.fromkeys(tokens, _i32(a["capacity"])),
+        **dict.fromkeys(("slot", "generation"), _i32(a["lanes"])),
+        "decode_lanes": _i32(1),
+        "state": _STATE,
+    }
+
+
+def _slice_rows(a: Attributes) -> dict[str, Need]:
+    return {"out": _i32(1)}
+
+
+def _score(a: Attributes) -> dict[str, Need]:
+    return {
+        "target": _i32(a["capacity"]),
+        "logits": _f32(a["capacity"], a["stride"]),
+        "out": _f32(a["capacity"]),
+    }
+
+
+def _elements(a: Attributes, leading: pb.LeadingCount) -> Need:
+    dtype = _DTYPES[a["dtype"]]
+    return Need(dtype, dense_nbytes(dtype, (a["elements"],)), leading)
+
+
+def _page_copy(a: Attributes) -> dict[str, Need]:
+    return {
+        **dict.fromkeys(("slot", "endpoint", "row"), _i32(a["capacity"])),
+        "page_table": _page_table(a),
+        "plane": _elements(a, pb.LEADING_COUNT_CACHE_PAGES),
+        "saved": _elements(a, pb.LEADING_COUNT_SNAPSHOT_ROWS),
+    }
+
+
+def _copy_rows(a: Attributes) -> dict[str, Need]:
+    return {
+        **dict.fromkeys(("source", "destination"), _i32(a["capacity"])),
+        "buffer": _elements(a, pb.LEADING_COUNT_SNAPSHOT_ROWS),
+    }
+
+
 _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "scatter_i32": _scatter_i32,
     "initialize_requests": _initialize_requests,
@@ -207,6 +257,13 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "linear_silu_mul_tuned": _linear_silu_mul_tuned,
     "tune_linear": _tune_linear,
     "tune_linear_silu_mul": _tune_linear_silu_mul,
+    "set_pending": _set_pending,
+    "merge_pending": _merge_pending,
+    "slice_rows": _slice_rows,
+    "score": _score,
+    "save_page": _page_copy,
+    "load_page": _page_copy,
+    "copy_rows": _copy_rows,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from helios.contract.model import PreparedContract
 from helios.kernels.catalogue import ActivationFormat
-from helios.kernels.operand_types import FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
+from helios.kernels.operand_types import DTYPE, FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
 from helios.runtime.checks.places import Place
 from helios.runtime.manifest import Buffer, DType, Launch, Manifest, Packing, Program
 
@@ -21,7 +21,8 @@ _FORMAT_TYPES: Final = {
     int(ActivationFormat.Q16): DType.ACT_Q16,
 }
 _PACKINGS: Final = frozenset(map(int, Packing))
-_SAMPLE: Final = "sample"
+_DTYPES: Final = frozenset(map(int, DType))
+_READS_VOCABULARY: Final = ("sample", "score")
 
 
 # What an operand's buffer must hold: a layout, and for plain ones a type. None: anything goes,
@@ -41,7 +42,7 @@ def check_launches(
             types = OPERAND_TYPES[launch.kernel.name]
             taken = tuple(_expected(types[o.name], launch) for o in launch.kernel.operands)
             expected[key] = taken
-            if launch.kernel.name == _SAMPLE:
+            if launch.kernel.name in _READS_VOCABULARY:
                 _check_vocabulary(launch, at.within(f"launches[{number}]"), contract)
         for position, (operand, wanted) in enumerate(zip(launch.operands, taken, strict=True)):
             if operand is None or wanted is None:
@@ -60,6 +61,9 @@ def _expected(kind: str, launch: Launch) -> _Expected:
     if kind == PACKING:
         value = _attribute(launch, PACKING)
         return (Packing(value), None) if value in _PACKINGS else None
+    if kind == DTYPE:
+        value = _attribute(launch, DTYPE)
+        return (Packing.PLAIN, DType(value)) if value in _DTYPES else None
     if kind in (FORMAT, OUT_FORMAT):
         dtype = _FORMAT_TYPES.get(_attribute(launch, kind))
         return None if dtype is None else (Packing.PLAIN, dtype)
@@ -71,13 +75,13 @@ def _held(buffer: Buffer) -> str:
 
 
 def _check_vocabulary(launch: Launch, at: Place, contract: PreparedContract) -> None:
-    """What is sampled is in the vocabulary, all of it."""
+    """What is sampled or scored is in the vocabulary, all of it."""
     position = launch.kernel.integers.index("vocab")
     sampled = contract.model.vocabulary.sampled_tokens
     if launch.integers[position] != sampled:
         at.refuse(
             f"integers[{position}]",
-            f"samples from {launch.integers[position]} tokens, but the vocabulary has {sampled}",
+            f"reads {launch.integers[position]} logits, but the vocabulary has {sampled} tokens",
         )
 
 

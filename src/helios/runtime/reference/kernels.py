@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from helios.runtime.reference import attention, normalisation, projection, sampling, state
+from helios.runtime.reference import (
+    attention,
+    normalisation,
+    projection,
+    sampling,
+    state,
+    transfer,
+)
 
 KERNELS: Final[dict[str, Callable[..., None]]] = {
     "scatter_i32": state.scatter_i32,
@@ -24,6 +31,13 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "linear_silu_mul_tuned": projection.linear_silu_mul_tuned,
     "tune_linear": projection.tune,
     "tune_linear_silu_mul": projection.tune,
+    "set_pending": state.set_pending,
+    "merge_pending": state.merge_pending,
+    "slice_rows": sampling.slice_rows,
+    "score": sampling.score,
+    "save_page": transfer.save_page,
+    "load_page": transfer.load_page,
+    "copy_rows": transfer.copy_rows,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {

@@ -1,4 +1,4 @@
-"""Reference kernels at the end of a program: which rows sample, and the sampling itself."""
+"""Reference kernels at the end of a program: which rows sample, the sampling itself, and scores."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ def sample(
         )
         tokens[target] = token
         logprobs[target] = log_probability(scores[row], token)
+
+
+def slice_rows(rows: I32, out: I32, *, capacity: int, start: int, limit: int) -> None:
+    """How many live rows there are from `start` on, at most `limit`."""
+    out[0] = max(0, min(live_rows(rows, capacity) - start, limit))
+
+
+def score(
+    rows: I32, target: I32, logits: F32, out: F32, *, capacity: int, vocab: int, stride: int
+) -> None:
+    """Log-probability of each live row's target; nan where it is no token."""
+    live = live_rows(rows, capacity)
+    scores = rows_of(logits, live, stride)[:, :vocab]
+    for row in range(live):
+        known = 0 <= target[row] < vocab
+        out[row] = log_probability(scores[row], int(target[row])) if known else np.nan
 
 
 def pick(

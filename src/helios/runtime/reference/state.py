@@ -81,10 +81,41 @@ def load_pending(
     """Each lane's pending token and its position; token 0 at position −1 where the lane is
     finished or its generation is not the slot's."""
     live = live_rows(rows, capacity)
-    lanes = gather(state_rows(state), slot[:live])
-    runs = (lanes["generation"] == generation[:live]) & (lanes["finished"] == 0)
-    tokens[:live] = np.where(runs, lanes["pending_token"], 0)
-    positions[:live] = np.where(runs, lanes["consumed"], -1)
+    tokens[:live], positions[:live] = _pending(state, slot[:live], generation[:live])
+
+
+def _pending(state: U8, slot: I32, generation: I32) -> tuple[I32, I32]:
+    """What each lane feeds next, and where it stands."""
+    lanes = gather(state_rows(state), slot)
+    runs = (lanes["generation"] == generation) & (lanes["finished"] == 0)
+    return np.where(runs, lanes["pending_token"], 0), np.where(runs, lanes["consumed"], -1)
+
+
+def set_pending(
+    rows: I32, slot: I32, generation: I32, token: I32, state: U8, *, capacity: int
+) -> None:
+    """Sets running lanes' pending tokens; those of another generation keep theirs."""
+    slots = state_rows(state)
+    for lane in range(live_rows(rows, capacity)):
+        if not 0 <= slot[lane] < len(slots):
+            continue
+        row = slots[slot[lane]]
+        if row["generation"] == generation[lane] and row["finished"] == DeviceFinish.RUNNING:
+            row["pending_token"] = token[lane]
+
+
+def merge_pending(
+    rows: I32, decode_lanes: I32, slot: I32, generation: I32, state: U8, tokens: I32,
+    positions: I32, out_tokens: I32, out_positions: I32,
+    *, capacity: int, lanes: int,
+) -> None:  # fmt: skip
+    """Packed rows: those of the decoding lanes from device state, the rest from the host."""
+    live = live_rows(rows, capacity)
+    decoding = max(0, min(int(decode_lanes[0]), lanes, live))
+    out_tokens[:live], out_positions[:live] = tokens[:live], positions[:live]
+    out_tokens[:decoding], out_positions[:decoding] = _pending(
+        state, slot[:decoding], generation[:decoding]
+    )
 
 
 def commit(

@@ -1,0 +1,109 @@
+"""Kernels of requests, rows and copies: the native library and the reference do the same, bit for
+bit, whatever the operands hold. Kernels of a model's arithmetic are compared inside whole programs
+(tests/numerics)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helios.kernels.catalogue import BY_NAME
+from helios.runtime.reference.kernels import KERNELS
+from tests.native import cases
+from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
+
+ISA = INSTRUCTION_SETS[0]
+# Numbers that are indices into something small, and some that aren't.
+INDEX = st.one_of(st.integers(-2, 12), st.sampled_from([-(2**31), 2**31 - 1]))
+
+
+def by_reference(case: Case) -> dict[str, Array]:
+    """Every operand as the reference leaves it."""
+    memory = {name: array.copy() for name, array in case.operands.items()}
+    flat = [
+        None if operand.name not in memory else memory[operand.name].reshape(-1)
+        for operand in BY_NAME[case.kernel].operands
+    ]
+    KERNELS[case.kernel](*flat, **case.integers, **case.floats)
+    return memory
+
+
+def check(case: Case, *, threads: int = 2) -> None:
+    got, expected = run(case, ISA, threads=threads), by_reference(case)
+    for name, array in expected.items():
+        assert got[name].tobytes() == array.tobytes(), name
+
+
+def integers(draw: st.DrawFn, count: int) -> Array:
+    return np.array(draw(st.lists(INDEX, min_size=count, max_size=count)), np.int32)
+
+
+def fill(draw: st.DrawFn, case: Case, *names: str) -> Case:
+    """The case with drawn numbers in these operands."""
+    drawn = {n: integers(draw, case.operands[n].size).reshape(case.operands[n].shape)
+             for n in names}  # fmt: skip
+    return case.with_operands(**drawn)
+
+
+@st.composite
+def request_kernels(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    capacity, lanes = draw(st.integers(1, 9)), draw(st.integers(1, 6))
+    rows = draw(st.integers(-1, 10))
+    kernel = draw(st.sampled_from(["set_pending", "load_pending", "merge_pending"]))
+    if kernel == "merge_pending":
+        case = cases.merge_pending(
+            rng, rows=rows, capacity=capacity, lanes=lanes, decode_lanes=draw(INDEX)
+        )
+    else:
+        case = getattr(cases, kernel)(rng, rows=rows, capacity=capacity)
+    return fill(draw, case, "slot") if draw(st.booleans()) else case
+
+
+@st.composite
+def copying_kernels(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    extents: dict[str, Any] = {
+        "rows": draw(st.integers(-1, 6)),
+        "capacity": draw(st.integers(1, 5)),
+        "elements": draw(st.integers(1, 40)),
+        "dtype": draw(st.sampled_from(sorted(cases.ELEMENTS))),
+    }
+    kernel = draw(st.sampled_from(["save_page", "load_page", "copy_rows"]))
+    if kernel == "copy_rows":
+        return cases.copy_rows(rng, count=draw(st.integers(1, 6)), **extents)
+    case = cases.page_copy(
+        rng, kernel, page_tokens=draw(st.integers(2, 5)), table_pages=draw(st.integers(1, 3)),
+        **extents,
+    )  # fmt: skip
+    names = draw(st.sets(st.sampled_from(["slot", "endpoint", "row", "page_table"])))
+    return fill(draw, case, *sorted(names))
+
+
+@given(case=request_kernels())
+def test_request_state(case: Case) -> None:
+    check(case)
+
+
+@given(case=copying_kernels(), threads=st.integers(1, 3))
+def test_copies(case: Case, threads: int) -> None:
+    check(case, threads=threads)
+
+
+@given(rows=st.integers(-3, 40), start=st.integers(0, 40), limit=st.integers(1, 40))
+def test_slice_rows(rows: int, start: int, limit: int) -> None:
+    check(cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit), threads=1)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@given(seed=st.integers(0, 2**32), vocab=st.integers(1, 700), padding=st.integers(0, 9))
+def test_scores(instruction_set: str, seed: int, vocab: int, padding: int) -> None:
+    case = cases.score(
+        np.random.default_rng(seed), rows=4, capacity=5, vocab=vocab, stride=vocab + padding
+    )
+    got = run(case, instruction_set)["out"]
+    np.testing.assert_allclose(got, by_reference(case)["out"], rtol=1e-5, atol=1e-5)
