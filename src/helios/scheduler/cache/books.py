@@ -19,7 +19,7 @@ def violations(
     cache: PrefixCache, private: Iterable[Iterable[int]], rows: Iterable[int]
 ) -> list[str]:
     """What is wrong, one sentence each."""
-    attached = list(cache.tree)
+    attached = list(cache.store.tree)
     known = set(attached)
     # After a reset, what older holds still pin is in no tree.
     nodes = set(attached)
@@ -66,15 +66,15 @@ def _pins(cache: PrefixCache, nodes: set[PrefixNode], snapshots: set[Snapshot]) 
                 f"the page {node.page} at depth {node.depth} counts {node.pins} pins and "
                 f"{node.tips} tips of {pins[node]} and {tips[node]}"
             )
-        if (node.page != NO_PAGE and not node.pins) != (node in cache.unpinned_pages):
+        if (node.page != NO_PAGE and not node.pins) != (node in cache.store.unpinned_pages):
             found.append(f"the page {node.page} with {node.pins} pins is evictable or not, wrongly")
     for snapshot in snapshots:
         if snapshot.pins != rows[snapshot]:
             found.append(f"row {snapshot.row} counts {snapshot.pins} pins of {rows[snapshot]}")
-        if (not snapshot.pins) != (snapshot in cache.unpinned_snapshots):
+        if (not snapshot.pins) != (snapshot in cache.store.unpinned_snapshots):
             found.append(f"row {snapshot.row} with {snapshot.pins} pins is evictable, or not")
-    lost = len(cache.unpinned_pages.keys() - nodes) + len(
-        cache.unpinned_snapshots.keys() - snapshots
+    lost = len(cache.store.unpinned_pages.keys() - nodes) + len(
+        cache.store.unpinned_snapshots.keys() - snapshots
     )
     if lost:
         found.append(f"{lost} evictable pages and snapshots are in no tree")

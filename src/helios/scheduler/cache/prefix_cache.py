@@ -16,15 +16,15 @@ The tokens of a page, and all before it, say what is in it; so pages are found b
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from helios.runtime.geometry import HistoryRules
 from helios.scheduler.cache import books
-from helios.scheduler.cache.matching import first_page, longest
+from helios.scheduler.cache.matching import longest
 from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.rows import NO_ROW, RowPool
-from helios.scheduler.cache.tree import NO_PAGE, PrefixNode, PrefixTree, Snapshot
+from helios.scheduler.cache.store import PrefixStore
+from helios.scheduler.cache.tree import NO_PAGE
 from helios.scheduler.cache.values import CacheCounters, Evicted, Hold, Match, Published
 
 
@@ -48,44 +48,43 @@ class PrefixCache:
         self.page_tokens = page_tokens
         self.pages = PagePool(pages, page_tokens)
         self.rows = RowPool(rows)
-        self.tree = PrefixTree()
         self.counters = CacheCounters()
+        self.store = PrefixStore(
+            self.pages, self.rows, self.rules, self.counters, remember_evicted=remember_evicted
+        )
         self.holds: set[Hold] = set()
-        # What nobody pins, least recently used first. Holds pin whole paths and let go of them
-        # deepest node first, so that without windows the first page is always a leaf's.
-        self.unpinned_pages: OrderedDict[PrefixNode, None] = OrderedDict()
-        self.unpinned_snapshots: OrderedDict[Snapshot, None] = OrderedDict()
         self._era = 0
-        self._changes = 0
-        self._evicted: list[Evicted] | None = [] if remember_evicted else None
 
     # ------------------------------------------------------------ finding and holding
 
     def match(self, tokens: Sequence[int], limit: int, identity: bytes = b"") -> Match:
         """The longest reusable beginning of `tokens`, at most `limit` tokens of it: a prompt's
         last token must be consumed anew, so `limit` is at most len(tokens) − 1. With a limit of 0
-        it is the empty match. Nothing is pinned or counted: ask as often as you like."""
+        it is the empty match. Nothing is pinned or counted: ask as often as you like.
+
+        The endpoint is a page's end where pages alone can begin a request (`starts_at_pages`), a
+        snapshot's own, or with `names_endpoint` any token up to a snapshot's."""
         assert limit < len(tokens) or not limit, "a match may not cover every token"
-        root = self.tree.find(identity) if limit > 0 else None
+        root = self.store.tree.find(identity) if limit > 0 else None
         if root is None:
-            return Match(identity, 0, (), NO_ROW, 0, (), None, self._changes)
+            return Match(identity, 0, (), NO_ROW, 0, (), None, self.store.changes)
         walk = longest(root, tokens, limit, self.page_tokens, self.rules)
         first = self.first_page(walk.endpoint)
         return Match(
             identity,
             walk.endpoint,
-            (0,) * min(first, len(walk.path)) + tuple([node.page for node in walk.path[first:]]),
+            (0,) * first + tuple([node.page for node in walk.path[first:]]),
             NO_ROW if walk.snapshot is None else walk.snapshot.row,
             first,
             walk.path,
             walk.snapshot,
-            self._changes,
+            self.store.changes,
         )
 
     def is_current(self, match: Match) -> bool:
         """Whether nothing was published or evicted since: the match can be held, and is still the
         longest. Otherwise match again."""
-        return match.changes == self._changes
+        return match.changes == self.store.changes
 
     def hold(self, match: Match) -> Hold:
         """Pins what was matched; the match must be current. Counts a hit."""
@@ -94,12 +93,11 @@ class PrefixCache:
             match.identity, match.endpoint, match.first, list(match.path), match.snapshot, self._era
         )
         for node in hold.path[hold.first :]:
-            self._pin(node)
+            self.store.pin(node)
         if hold.path:
             hold.path[-1].tips += 1
         if hold.snapshot is not None:
-            hold.snapshot.pins += 1
-            self.unpinned_snapshots.pop(hold.snapshot, None)
+            self.store.pin_snapshot(hold.snapshot)
         self.holds.add(hold)
         self.counters.holds += 1
         self.counters.hits += match.endpoint > 0
@@ -114,29 +112,23 @@ class PrefixCache:
         """The state has been copied out of the held snapshot's row: its fence has passed. The
         snapshot stays published and can be evicted. Does nothing where no row is held."""
         snapshot, hold.snapshot = hold.snapshot, None
-        if snapshot is None:
-            return
-        snapshot.pins -= 1
-        if snapshot.pins:
-            return
-        if self.is_attached(hold):
-            self.unpinned_snapshots[snapshot] = None
-        else:
-            self.rows.put(snapshot.row)
+        if snapshot is not None:
+            self.store.unpin_snapshot(snapshot, attached=self.is_attached(hold))
 
     def first_page(self, endpoint: int) -> int:
         """The first page that tokens from `endpoint` on read: 0 without windows. A resident may
         give back its private pages before that one, once it has consumed `endpoint` tokens and
         the fences of all earlier rounds have passed."""
-        return first_page(endpoint, self.page_tokens, self.rules.window_tokens)
+        return self.store.first_page(endpoint)
 
     def slide(self, hold: Hold, endpoint: int) -> None:
         """The resident has consumed `endpoint` tokens and no round in flight reads further back:
         published pages before `first_page(endpoint)` are held no longer. Nothing without windows.
         """
         first = self.first_page(endpoint)
+        attached = self.is_attached(hold)
         for node in hold.path[hold.first : first]:
-            self._unpin(node, hold.era)
+            self.store.unpin(node, attached=attached)
         hold.first = max(first, hold.first)
 
     def release(self, hold: Hold) -> None:
@@ -144,51 +136,43 @@ class PrefixCache:
         it, and most recently used. Private pages are the caller's to give back."""
         self.holds.remove(hold)
         self.unpin_row(hold)
+        attached = self.is_attached(hold)
         for node in reversed(hold.path[hold.first :]):
-            self._unpin(node, hold.era)
+            self.store.unpin(node, attached=attached)
         if hold.path:
             tip = hold.path[-1]
             tip.tips -= 1
-            if self.is_attached(hold):
-                self.tree.prune(tip)
+            if attached:
+                self.store.tree.prune(tip)
         hold.path = []
-
-    def _pin(self, node: PrefixNode) -> None:
-        node.pins += 1
-        if node.pins == 1:
-            self.unpinned_pages.pop(node, None)
-
-    def _unpin(self, node: PrefixNode, era: int) -> None:
-        node.pins -= 1
-        if node.pins or node.page == NO_PAGE:
-            return
-        if era == self._era:
-            self.unpinned_pages[node] = None
-        else:
-            self.pages.put(node.page)
-            node.page = NO_PAGE
 
     # ------------------------------------------------------------ private pages and rows
 
     @property
     def evictable_pages(self) -> int:
         """Published pages that nobody holds."""
-        return len(self.unpinned_pages)
+        return len(self.store.unpinned_pages)
+
+    @property
+    def evictable_rows(self) -> int:
+        """Published snapshots that nobody holds."""
+        return len(self.store.unpinned_snapshots)
 
     def can_take(self, count: int, beside: Match | None = None) -> bool:
         """Whether `count` pages are free or can be evicted; with `beside`, after holding that
         match too."""
         ours = 0
         if beside is not None:
-            ours = sum(node in self.unpinned_pages for node in beside.path[beside.first :])
-        return count <= self.pages.free + len(self.unpinned_pages) - ours
+            unpinned = self.store.unpinned_pages
+            ours = sum(node in unpinned for node in beside.path[beside.first :])
+        return count <= self.pages.free + self.evictable_pages - ours
 
     def take(self, count: int, held: list[int]) -> None:
         """Moves `count` pages to the end of `held`, evicting as many as are missing; ask
         `can_take` first. They are private until published or given back."""
         missing = count - self.pages.free
         if missing > 0:
-            self.evict(missing)
+            self.store.evict(missing)
         self.pages.take(count, held)
 
     def give_back(self, held: list[int]) -> None:
@@ -197,23 +181,22 @@ class PrefixCache:
 
     def can_take_row(self) -> bool:
         """Whether a row is free or can be evicted."""
-        return self.rows.can_take() or bool(self.unpinned_snapshots)
+        return self.rows.can_take() or bool(self.store.unpinned_snapshots)
 
     def take_row(self) -> int:
         """A row to write a snapshot to, evicting the least recently used one if none is free; −1
         where all are held. It is the caller's until published or given back."""
+        if not self.can_take_row():
+            return NO_ROW
         if not self.rows.can_take():
-            if not self.unpinned_snapshots:
-                return NO_ROW
-            self._drop(next(iter(self.unpinned_snapshots)))
-            self._changes += 1
+            self.store.drop(next(iter(self.store.unpinned_snapshots)))
         return self.rows.take()
 
     def give_back_row(self, row: int) -> None:
         """Makes a private row free."""
         self.rows.put(row)
 
-    # ------------------------------------------------------------ publishing
+    # ------------------------------------------------------------ publishing and evicting
 
     def publish(
         self,
@@ -230,138 +213,78 @@ class PrefixCache:
         first page on. Those before `hold.depth` are published already and not looked at; private
         ones that it has given back (before its window) must be −1. Where the tree has a page with
         the same tokens already, the resident's stays private and is used on; the hold pins the
-        tree's. The hold's depth becomes at least `endpoint` // page_tokens.
+        tree's. The hold's depth becomes at least `endpoint` // page_tokens. A row isn't taken
+        where the tree can serve its endpoint already.
 
         After a reset (`clear`) an older hold publishes nothing.
         """
-        if not self.is_attached(hold):
-            return Published((), tuple(p for p in pages[hold.depth :] if p != NO_PAGE), False)
         assert hold in self.holds, "published after its release"
+        if not self.is_attached(hold):
+            return Published((), (), False)
         whole = endpoint // self.page_tokens
-        moved, kept = self._extend(hold, tokens, whole, pages)
+        moved: list[int] = []
+        kept: list[int] = []
+        if whole > hold.depth:
+            self._extend(hold, tokens, pages[:whole], moved, kept)
         taken = row != NO_ROW and self._attach(hold, tokens, endpoint, row)
-        if moved or taken:
-            self._changes += 1
+        self.counters.published_pages += len(moved)
+        self.counters.duplicate_pages += len(kept)
+        self.counters.published_snapshots += taken
         return Published(tuple(moved), tuple(kept), taken)
 
     def _extend(
-        self, hold: Hold, tokens: Sequence[int], whole: int, pages: Sequence[int]
-    ) -> tuple[list[int], list[int]]:
-        """Deepens the hold's path to `whole` pages; (pages moved, pages kept)."""
-        moved: list[int] = []
-        kept: list[int] = []
-        if whole <= hold.depth:
-            return moved, kept
+        self,
+        hold: Hold,
+        tokens: Sequence[int],
+        pages: Sequence[int],
+        moved: list[int],
+        kept: list[int],
+    ) -> None:
+        """Deepens the hold's path to the whole of `pages`."""
         size = self.page_tokens
-        node = hold.path[-1] if hold.path else self.tree.root(hold.identity)
         if hold.path:
+            node = hold.path[-1]
             node.tips -= 1
-        for index in range(hold.depth, whole):
-            key = tuple(tokens[index * size : (index + 1) * size])
+        else:
+            node = self.store.tree.root(hold.identity)
+        for index in range(hold.depth, len(pages)):
             page = pages[index]
             assert page != NO_PAGE or self.rules.window_tokens, "a page is missing without windows"
-            child = node.children.get(key)
-            if child is None:
-                child = self.tree.grow(node, key, page)
+            key = tuple(tokens[index * size : (index + 1) * size])
+            node, taken = self.store.put(node, key, page)
+            if taken:
                 moved.append(page)
-            elif child.page == NO_PAGE:
-                child.page = page
-                moved.append(page)
-            else:
+            elif page != NO_PAGE:
                 kept.append(page)
             if index >= hold.first:
-                self._pin(child)
-            elif child.page == page != NO_PAGE and not child.pins:
-                self.unpinned_pages[child] = None
-            hold.path.append(child)
-            node = child
+                self.store.pin(node)
+            hold.path.append(node)
         node.tips += 1
-        moved = [page for page in moved if page != NO_PAGE]
-        kept = [page for page in kept if page != NO_PAGE]
-        self.counters.published_pages += len(moved)
-        self.counters.duplicate_pages += len(kept)
-        return moved, kept
 
     def _attach(self, hold: Hold, tokens: Sequence[int], endpoint: int, row: int) -> bool:
-        """Whether a snapshot at `endpoint` is new and needed; if so it is the tree's now."""
-        whole = endpoint // self.page_tokens
-        partial = tuple(tokens[whole * self.page_tokens : endpoint])
-        if not endpoint or (not partial and self.rules.starts_at_pages):
+        """Whether a snapshot at `endpoint` is needed; if so it is the tree's now."""
+        whole, length = divmod(endpoint, self.page_tokens)
+        if not endpoint or (not length and self.rules.starts_at_pages):
             return False
-        node = hold.path[whole - 1] if whole else self.tree.root(hold.identity)
-        for known in list(node.snapshots):
-            if known.partial == partial or (
-                self.rules.names_endpoint and known.partial[: len(partial)] == partial
-            ):
-                if not known.pins:
-                    self.unpinned_snapshots.move_to_end(known)
-                return False
-            if (
-                self.rules.names_endpoint
-                and not known.pins
-                and known.partial == partial[: len(known.partial)]
-            ):
-                self._drop(known, replaced=True)
-        snapshot = Snapshot(node, partial, endpoint, row)
-        node.snapshots.append(snapshot)
-        self.unpinned_snapshots[snapshot] = None
-        self.counters.published_snapshots += 1
-        return True
-
-    # ------------------------------------------------------------ evicting
+        node = hold.path[whole - 1] if whole else self.store.tree.root(hold.identity)
+        return self.store.attach(node, tuple(tokens[endpoint - length : endpoint]), row)
 
     def evict(self, pages: int) -> list[Evicted]:
         """Makes up to `pages` published pages free, those that were used longest ago first; never
         what is held nor, without windows, what leads to a page that is there. Snapshots that need
         an evicted page go with it."""
-        evicted: list[Evicted] = []
-        while len(evicted) < pages and self.unpinned_pages:
-            node, _ = self.unpinned_pages.popitem(last=False)
-            assert self.rules.window_tokens or not node.children, "an ancestor was evicted"
-            evicted.append(Evicted(node.page, node))
-            self.pages.put(node.page)
-            node.page = NO_PAGE
-            for snapshot in list(node.snapshots):
-                if not snapshot.pins and self.first_page(snapshot.endpoint) < node.depth:
-                    self._drop(snapshot)
-            self.tree.prune(node)
-        if evicted:
-            self._changes += 1
-            self.counters.evicted_pages += len(evicted)
-            if self._evicted is not None:
-                self._evicted += evicted
-        return evicted
-
-    def _drop(self, snapshot: Snapshot, *, replaced: bool = False) -> None:
-        """Takes an unpinned snapshot out of the tree. One that is being replaced leaves its node
-        for the other to come."""
-        del self.unpinned_snapshots[snapshot]
-        snapshot.node.snapshots.remove(snapshot)
-        self.rows.put(snapshot.row)
-        self.counters.evicted_snapshots += 1
-        if not replaced:
-            self.tree.prune(snapshot.node)
+        return self.store.evict(pages)
 
     def drain_evicted(self) -> list[Evicted]:
         """The pages evicted since the last call, if `remember_evicted`. Their content is intact
         until the next round is submitted."""
-        evicted, self._evicted = self._evicted or [], None if self._evicted is None else []
-        return evicted
+        return self.store.drain_evicted()
 
     def clear(self) -> None:
         """Resets the cache: nothing published before matches any more. What nobody holds is free
         now, the rest when its holds are released; those publish nothing from now on."""
-        for node in self.unpinned_pages:
-            self.pages.put(node.page)
-            node.page = NO_PAGE
-        for snapshot in self.unpinned_snapshots:
-            snapshot.node.snapshots.remove(snapshot)
-            self.rows.put(snapshot.row)
-        self.unpinned_pages.clear()
-        self.unpinned_snapshots.clear()
-        self.tree.clear()
+        self.store.clear()
         self._era += 1
-        self._changes += 1
 
     # ------------------------------------------------------------ books
 

@@ -1,0 +1,281 @@
+"""Whatever residents do in whatever order, the prefix cache agrees with the naive one: what is
+found, who keeps which page, what is evicted. And what is found holds what it should: each page and
+row remembers the tokens that were written to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from helios.runtime.geometry import HistoryRules
+from helios.scheduler.cache import Hold, PrefixCache
+from tests.scheduler.cache.naive import NaiveCache, NaiveHold
+
+RULES = [
+    HistoryRules(starts_at_pages=True),
+    HistoryRules(starts_at_pages=True, restores=True, names_endpoint=True),
+    HistoryRules(restores=True, names_endpoint=True),
+    HistoryRules(restores=True),
+]
+TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14).map(tuple)
+IDENTITIES = st.sampled_from([b"", b"adapter"])
+
+
+@dataclass(eq=False)
+class Resident:
+    """`done` tokens have been computed; `pages` is the page list, −1 for what was given back."""
+
+    identity: bytes
+    tokens: tuple[int, ...]
+    hold: Hold
+    naive: NaiveHold
+    pages: list[int]
+    done: int
+    private: list[int] = field(default_factory=list)
+
+
+class PrefixCacheMachine(RuleBasedStateMachine):
+    """Few tokens, pages and rows, so that everything happens to everybody."""
+
+    @initialize(
+        pages=st.integers(2, 12),
+        size=st.integers(1, 4),
+        rows=st.integers(0, 3),
+        rules=st.sampled_from(RULES),
+        window=st.sampled_from([0, 0, 1, 3, 6]),
+    )
+    def start(self, pages: int, size: int, rows: int, rules: HistoryRules, window: int) -> None:
+        self.rules = HistoryRules(
+            rules.starts_at_pages, rules.restores, rules.names_endpoint, window_tokens=window
+        )
+        self.size = size
+        self.cache = PrefixCache(
+            pages, size, rows if rules.restores else 0, self.rules, remember_evicted=True
+        )
+        self.naive = NaiveCache(size, self.rules)
+        self.residents: list[Resident] = []
+        # What was written last to each page and row: the identity and all tokens up to its end.
+        self.page_content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self.row_content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self.private_rows: list[int] = []
+        self.evicted: list[int] = []
+
+    def one(self, data: st.DataObject) -> Resident:
+        return data.draw(st.sampled_from(self.residents))
+
+    def take(self, count: int, held: list[int]) -> bool:
+        free = self.cache.pages.free
+        assert self.cache.can_take(count) == (count <= free + len(self.naive.page_order))
+        if not self.cache.can_take(count):
+            return False
+        self.cache.take(count, held)
+        self.evicted += self.naive.evict(max(0, count - free))
+        return True
+
+    @rule(tokens=TOKENS, identity=IDENTITIES, cut=st.integers(0, 13))
+    def look(self, tokens: tuple[int, ...], identity: bytes, cut: int) -> None:
+        limit = min(cut, len(tokens) - 1)
+        match = self.cache.match(tokens, limit, identity)
+        endpoint, rows = self.naive.match(identity, tokens, limit)
+        assert match.endpoint == endpoint
+        assert match.row in rows
+        assert len(match.pages) == endpoint // self.size
+        for index in range(self.naive.first_page(endpoint), len(match.pages)):
+            written = self.page_content[match.pages[index]]
+            assert written == (identity, tokens[: (index + 1) * self.size])
+        if match.row >= 0:
+            owner, covered = self.row_content[match.row]
+            assert (owner, covered[:endpoint]) == (identity, tokens[:endpoint])
+
+    @rule(tokens=TOKENS, identity=IDENTITIES)
+    def arrive(self, tokens: tuple[int, ...], identity: bytes) -> None:
+        match = self.cache.match(tokens, len(tokens) - 1, identity)
+        missing = -(-len(tokens) // self.size) - len(match.pages)
+        fits = self.cache.can_take(missing, match)
+        hold = self.cache.hold(match)
+        end = match.endpoint // self.size
+        naive = NaiveHold(
+            identity,
+            [tokens[: (index + 1) * self.size] for index in range(end)],
+            self.naive.first_page(match.endpoint),
+            match.row,
+        )
+        self.naive.holds.append(naive)
+        self.naive.settle()
+        resident = Resident(identity, tokens, hold, naive, list(match.pages), match.endpoint)
+        self.residents.append(resident)
+        assert self.take(missing, resident.private) == fits
+        if fits:
+            resident.pages += resident.private
+        else:
+            self.drop(resident)
+
+    @precondition(lambda self: self.residents)
+    @rule(data=st.data(), count=st.integers(1, 8))
+    def compute(self, data: st.DataObject, count: int) -> None:
+        """Rounds complete; a private page holds what was computed when it is full."""
+        resident = self.one(data)
+        resident.done = min(resident.done + count, len(resident.tokens))
+        for index, page in enumerate(resident.pages):
+            end = (index + 1) * self.size
+            if page in resident.private and end <= resident.done:
+                self.page_content[page] = (resident.identity, resident.tokens[:end])
+
+    @precondition(lambda self: self.residents)
+    @rule(data=st.data())
+    def unpin_row(self, data: st.DataObject) -> None:
+        resident = self.one(data)
+        self.cache.unpin_row(resident.hold)
+        resident.naive.row = -1
+        self.naive.settle()
+
+    @precondition(lambda self: self.residents and self.rules.window_tokens)
+    @rule(data=st.data())
+    def slide(self, data: st.DataObject) -> None:
+        resident = self.one(data)
+        first = self.cache.first_page(resident.done)
+        assert first == self.naive.first_page(resident.done)
+        for index in range(min(first, len(resident.pages))):
+            if resident.pages[index] in resident.private and index >= resident.hold.depth:
+                resident.private.remove(resident.pages[index])
+                self.cache.give_back([resident.pages[index]])
+                resident.pages[index] = -1
+        before = self.naive.pinned_pages()
+        self.cache.slide(resident.hold, resident.done)
+        resident.naive.first = max(resident.naive.first, first)
+        # Sliding lets go of the oldest page first.
+        gone = before - self.naive.pinned_pages()
+        self.naive.page_order += sorted(
+            (key for key in gone if key in self.naive.pages), key=lambda key: len(key[1])
+        )
+        self.naive.settle()
+
+    @precondition(lambda self: self.residents)
+    @rule(data=st.data(), cut=st.integers(0, 14), snapshot=st.booleans())
+    def publish(self, data: st.DataObject, cut: int, snapshot: bool) -> None:
+        resident = self.one(data)
+        endpoint = resident.done if cut > resident.done else cut
+        row = -1
+        if not self.rules.names_endpoint and endpoint != resident.done:
+            snapshot = False  # only the live state can be saved
+        if snapshot and self.rules.restores:
+            row = self.take_row()
+        if row >= 0:
+            self.row_content[row] = (resident.identity, resident.tokens[:endpoint])
+        expected: tuple[list[int], list[int], bool] = ([], [], False)
+        if resident.naive.attached:
+            expected = self.naive.publish(
+                resident.naive, resident.tokens, endpoint, resident.pages, row
+            )
+        published = self.cache.publish(
+            resident.hold, resident.tokens, endpoint, resident.pages, row
+        )
+        assert (list(published.moved), list(published.kept)) == expected[:2]
+        assert published.row_taken == expected[2]
+        for page in published.moved:
+            resident.private.remove(page)
+        if row >= 0 and not published.row_taken:
+            self.cache.give_back_row(row)
+
+    def take_row(self) -> int:
+        free = self.cache.rows.free
+        assert self.cache.can_take_row() == bool(free or self.naive.row_order)
+        row = self.cache.take_row()
+        if not free and self.naive.row_order:
+            self.naive.evict_row()
+        return row
+
+    @rule()
+    def take_a_row_for_long(self) -> None:
+        row = self.take_row()
+        if row >= 0:
+            self.private_rows.append(row)
+
+    @precondition(lambda self: self.private_rows)
+    @rule()
+    def give_a_row_back(self) -> None:
+        self.cache.give_back_row(self.private_rows.pop())
+
+    @precondition(lambda self: self.residents)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.drop(self.one(data))
+
+    def drop(self, resident: Resident) -> None:
+        self.residents.remove(resident)
+        self.cache.give_back(resident.private)
+        self.cache.release(resident.hold)
+        resident.naive.row = -1
+        self.naive.settle()
+        self.naive.holds.remove(resident.naive)
+        self.naive.settle()
+
+    @rule(count=st.integers(0, 4))
+    def evict(self, count: int) -> None:
+        evicted = [found.page for found in self.cache.evict(count)]
+        assert evicted == self.naive.evict(count)
+        self.evicted += evicted
+
+    @rule()
+    def drain(self) -> None:
+        """Evicted pages come with the tokens that were in them."""
+        evicted = self.cache.drain_evicted()
+        assert [found.page for found in evicted] == self.evicted
+        self.evicted = []
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.naive.clear()
+
+    @invariant()
+    def books_balance(self) -> None:
+        self.cache.check_books([r.private for r in self.residents], self.private_rows)
+        stored = {
+            (node.identity, _tokens_to(node)): node.page
+            for node in self.cache.store.tree
+            if node.page >= 0
+        }
+        assert stored == self.naive.pages
+        rows = {
+            (node.identity, (*_tokens_to(node), *snapshot.partial)): snapshot.row
+            for node in self.cache.store.tree
+            for snapshot in node.snapshots
+        }
+        assert rows == self.naive.rows
+        assert self.cache.evictable_pages == len(self.naive.page_order)
+        assert self.cache.evictable_rows == len(self.naive.row_order)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        while self.residents:
+            self.drop(self.residents[0])
+        assert self.cache.pages.free + self.cache.evictable_pages == self.cache.pages.pages
+        self.cache.clear()
+        assert self.cache.pages.free == self.cache.pages.pages
+        assert self.cache.rows.free + len(self.private_rows) == self.cache.rows.rows
+        assert not list(self.cache.store.tree)
+
+
+def _tokens_to(node: object) -> tuple[int, ...]:
+    tokens: tuple[int, ...] = ()
+    while node.parent is not None:  # type: ignore[attr-defined]
+        tokens = (*node.tokens, *tokens)  # type: ignore[attr-defined]
+        node = node.parent  # type: ignore[attr-defined]
+    return tokens
+
+
+PrefixCacheMachine.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=30, deadline=None
+)
+TestPrefixCache = PrefixCacheMachine.TestCase
