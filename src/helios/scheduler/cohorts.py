@@ -1,16 +1,19 @@
 """Who takes part in a round of prompts or of running outputs, and with how many tokens.
 
-A cohort takes the pages that its round needs, and may preempt for them. Whose turn it is, and how
-large a chunk may be, is decided by the caller (`RoundPlanner`).
+A cohort takes the pages that its round needs, and may preempt for them; a lane that has to wait
+for a completion (`feedback`) is left out. Whose turn it is, and how large a chunk may be, is
+decided by the caller (`Turns`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 
-from helios.runtime.geometry import Geometry, Operation
+from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import LaneWork
-from helios.scheduler.planned import PlannedRound, planned_round, required_programs
+from helios.scheduler.feedback import awaits_feed, awaits_first_token
+from helios.scheduler.planned import PlannedRound, planned_round, required_programs, smallest
 from helios.scheduler.requests import Phase, Resident
 from helios.scheduler.residency import Residency
 
@@ -22,64 +25,170 @@ class Cohorts:
 
     def __init__(self, geometry: Geometry, residency: Residency) -> None:
         self._residency = residency
-        self.prefill = required_programs(geometry, Operation.PREFILL)
-        self.decode = required_programs(geometry, Operation.DECODE)
+        self._prefill = required_programs(geometry, Operation.PREFILL)
+        self._scored = geometry.of(Operation.SCORED_PREFILL)
+        self._decode = required_programs(geometry, Operation.DECODE)
+        self._mixed = geometry.of(Operation.MIXED)
+        self.chunk_tokens = self._prefill[-1].packed_token_capacity
+        self.decode_lanes = self._decode[-1].batch_capacity
 
-    def prefill_round(self, token_budget: int) -> PlannedRound | None:
-        """Packs prompts, oldest first, up to the budget and the largest program's lanes."""
-        residency = self._residency
-        tokens_left = token_budget
-        lanes_left = self.prefill[-1].batch_capacity
-        residents: list[Resident] = []
+    # ------------------------------------------------------------ who waits, for what
+
+    def waiting(self) -> tuple[list[Resident], list[Resident]]:
+        """Residents with a prompt to prefill, and residents that decode, most urgent first."""
+        prompts: list[Resident] = []
+        decoding: list[Resident] = []
+        for resident in self._residency.residents:
+            phase = resident.phase
+            if phase is Phase.DECODING:
+                decoding.append(resident)
+            elif phase is Phase.PREFILLING:
+                prompts.append(resident)
+        return prompts, decoding
+
+    def prompt_programs(self, prompt: Resident) -> tuple[ProgramInfo, ...]:
+        """The programs that prefill a prompt: it may want its tokens scored."""
+        return self._scored if prompt.progress.wants_scores else self._prefill
+
+    def decode_program(self, lanes: int) -> ProgramInfo:
+        """The program of a DECODE round of so many lanes, as far as they fit in one."""
+        return smallest(self._decode, min(lanes, self.decode_lanes))
+
+    def mixed_programs(self, prompt: Resident, decoding: int) -> list[ProgramInfo]:
+        """The programs that prefill a prompt beside so many decoding lanes, the last lane."""
+        if prompt.progress.wants_scores:
+            return []
+        return [p for p in self._mixed if p.batch_capacity > decoding]
+
+    # ------------------------------------------------------------ rounds
+
+    def prompt_round(self, prompts: Sequence[Resident], token_budget: int) -> PlannedRound | None:
+        """Packs prompts, most urgent first, up to the budget and the largest program's lanes. The
+        first that can go on decides whether scored prompts go, or the others: they share no
+        round."""
         lanes: list[LaneWork] = []
-        # make_room removes residents only behind the one it makes room for.
-        for resident in residency.residents:
-            if resident.phase is not Phase.PREFILLING:
+        residents: list[Resident] = []
+        programs: tuple[ProgramInfo, ...] = ()
+        tokens_left = token_budget
+        for resident in prompts:
+            needed = self.prompt_programs(resident)
+            if programs and needed is not programs:
                 continue
-            start = resident.planned_consumed
-            if residency.reach(resident) <= start and not residency.make_room(resident):
+            lane = self._chunk(resident, min(tokens_left, needed[-1].packed_token_capacity))
+            if lane is None:
                 continue
-            end = min(start + tokens_left, resident.prompt_tokens, residency.reach(resident))
-            residency.cover(resident, end)
+            if not programs:
+                programs = needed
+                tokens_left = min(tokens_left, programs[-1].packed_token_capacity)
             residents.append(resident)
-            lanes.append(
-                LaneWork(
-                    resident.slot,
-                    resident.generation,
-                    start,
-                    resident.progress.tokens[start:end],
-                    end == resident.prompt_tokens,
-                    resident.pages,
-                )
-            )
-            tokens_left -= end - start
-            lanes_left -= 1
-            if not tokens_left or not lanes_left:
+            lanes.append(lane)
+            tokens_left -= len(lane.tokens)
+            if not tokens_left or len(lanes) == programs[-1].batch_capacity:
                 break
         if not lanes:
             return None
-        return planned_round(self.prefill, residents, lanes, token_budget - tokens_left)
+        return planned_round(programs, residents, lanes, sum(len(lane.tokens) for lane in lanes))
 
-    def decode_round(self) -> PlannedRound | None:
-        """One token for every decoding resident; where they are more than the largest program's
-        lanes, for those that have waited longest."""
-        residency = self._residency
-        ready: list[Resident] = []
-        # make_room removes residents only behind the one it makes room for.
-        for resident in residency.residents:
-            if resident.phase is not Phase.DECODING:
-                continue
-            if resident.planned_consumed == resident.covered:
-                if not residency.make_room(resident):
-                    continue
-                residency.cover(resident, resident.covered + 1)
-            ready.append(resident)
+    def decode_round(self, decoding: Sequence[Resident]) -> PlannedRound | None:
+        """One token for every decoding resident that can go on; where they are more than the
+        largest program's lanes, for those that have waited longest.
+
+        Lanes of a program that the host feeds go together: while one of them waits for its
+        completion the others do too, unless they fill the largest program."""
+        going = [r for r in decoding if not awaits_first_token(r)]
+        if not going:
+            return None
+        program = self.decode_program(len(going))
+        if program.host_fed:
+            fed = [r for r in going if not awaits_feed(r, program)]
+            if len(fed) < min(len(going), self.decode_lanes):
+                return None
+            going = fed
+        ready = [r for r in going if self._one_more(r)]
         if not ready:
             return None
-        largest = self.decode[-1].batch_capacity
-        if len(ready) > largest:
-            ready = sorted(ready, key=_BY_LAST_TURN)[:largest]
-        lanes = [
-            LaneWork(r.slot, r.generation, r.planned_consumed, (), True, r.pages) for r in ready
-        ]
-        return planned_round(self.decode, ready, lanes)
+        if len(ready) > self.decode_lanes:
+            ready = sorted(ready, key=_BY_LAST_TURN)[: self.decode_lanes]
+        return planned_round(
+            _fed_alike(self._decode, program), ready, [_decode_lane(r, program) for r in ready]
+        )
+
+    def mixed_round(
+        self,
+        decoding: Sequence[Resident],
+        prompt: Resident,
+        token_budget: int,
+        program: ProgramInfo,
+    ) -> PlannedRound | None:
+        """One token for every decoding resident that can go on, and a chunk of one prompt; None
+        where either side can't."""
+        going = [r for r in decoding if not awaits_first_token(r)]
+        if any(awaits_feed(r, program) for r in going):
+            return None
+        ready: list[Resident] = []
+        chunk: LaneWork | None = None
+        # In the residency's order, since who takes a page preempts only those behind it.
+        members = {id(r) for r in going}
+        for resident in list(self._residency.residents):
+            if resident is prompt:
+                chunk = self._chunk(resident, token_budget)
+            elif id(resident) in members and self._one_more(resident):
+                ready.append(resident)
+        if chunk is None or not ready:
+            return None
+        return planned_round(
+            _fed_alike(self._mixed, program),
+            [*ready, prompt],
+            [*(_decode_lane(r, program) for r in ready), chunk],
+            len(ready) + len(chunk.tokens),
+        )
+
+    def _chunk(self, resident: Resident, tokens: int) -> LaneWork | None:
+        """The next chunk of a prompt, at most so many tokens, with pages for it."""
+        residency = self._residency
+        start = resident.planned_consumed
+        if resident.phase is not Phase.PREFILLING:  # preempted meanwhile
+            return None
+        if residency.reach(resident) <= start and not residency.make_room(resident):
+            return None
+        end = min(start + tokens, resident.prompt_tokens, residency.reach(resident))
+        residency.cover(resident, end)
+        wants_scores = resident.progress.wants_scores
+        return LaneWork(
+            resident.slot,
+            resident.generation,
+            start,
+            resident.progress.tokens[start:end],
+            end == resident.prompt_tokens,
+            resident.pages,
+            targets=_targets(resident, start, end) if wants_scores else (),
+        )
+
+    def _one_more(self, resident: Resident) -> bool:
+        """Whether a decoding resident has a page for its next token, or gets one."""
+        if resident.phase is not Phase.DECODING:  # preempted meanwhile
+            return False
+        if resident.planned_consumed == resident.covered:
+            if not self._residency.make_room(resident):
+                return False
+            self._residency.cover(resident, resident.covered + 1)
+        return True
+
+
+def _fed_alike(programs: Sequence[ProgramInfo], program: ProgramInfo) -> Sequence[ProgramInfo]:
+    """Those among which the round's may be chosen after its lanes were held against `program`."""
+    return [p for p in programs if p.host_fed == program.host_fed]
+
+
+def _decode_lane(resident: Resident, program: ProgramInfo) -> LaneWork:
+    at = resident.planned_consumed
+    pending = resident.progress.tokens[at] if program.host_fed else -1
+    return LaneWork(
+        resident.slot, resident.generation, at, (), True, resident.pages, pending_token=pending
+    )
+
+
+def _targets(resident: Resident, start: int, end: int) -> list[int]:
+    """For each token of a chunk the prompt token that follows it, −1 after the last."""
+    targets = resident.progress.tokens[start + 1 : min(end + 1, resident.prompt_tokens)]
+    return targets + [-1] * (end - start - len(targets))

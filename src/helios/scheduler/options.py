@@ -8,6 +8,8 @@ from typing import Final
 from helios.errors import HeliosError
 
 DEFAULT_QUEUE_CAPACITY: Final = 256
+DEFAULT_PREFILL_SHARE: Final = 0.5
+LEAST_SHARE: Final = 0.05  # so that neither prompts nor running outputs starve
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +21,19 @@ class SchedulerOptions:
     after the one before it has completed. `queue_capacity` bounds the requests that wait for a
     slot: so many, and as many as there are slots, can be live at once. None takes the core's, or
     `DEFAULT_QUEUE_CAPACITY`.
+
+    While prompts and running outputs compete, `prefill_share` is the share of device time that
+    prompts take, and `max_step_ms` the time between two tokens of a running request that prompts
+    may stretch it to (None: no bound, but chunks are kept short; see docs/scheduling.md). Without
+    `prefix_reuse` no request begins from pages or snapshots of an earlier one.
     """
 
     prefill_chunk_tokens: int | None = None
     frames_in_flight: int = 2
     queue_capacity: int | None = None
+    max_step_ms: float | None = None
+    prefill_share: float = DEFAULT_PREFILL_SHARE
+    prefix_reuse: bool = True
 
     def __post_init__(self) -> None:
         _require(
@@ -34,6 +44,16 @@ class SchedulerOptions:
         _require(self.frames_in_flight in (1, 2), "frames_in_flight", "1 or 2")
         _require(
             self.queue_capacity is None or self.queue_capacity >= 1, "queue_capacity", "at least 1"
+        )
+        _require(
+            self.max_step_ms is None or 0 < self.max_step_ms < float("inf"),
+            "max_step_ms",
+            "more than 0 milliseconds",
+        )
+        _require(
+            LEAST_SHARE <= self.prefill_share <= 1 - LEAST_SHARE,
+            "prefill_share",
+            f"{LEAST_SHARE} to {1 - LEAST_SHARE}",
         )
 
     @property

@@ -17,11 +17,13 @@ from helios.scheduler.requests import Phase, Resident
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """A round with its program and the resident of each of its lanes."""
+    """A round with its program and the resident of each of its lanes. `packed_tokens` counts what
+    its lanes consume, or the lanes where they consume nothing."""
 
     program: ProgramInfo
     round: Round
     residents: tuple[Resident, ...]
+    packed_tokens: int
 
 
 def planned_round(
@@ -30,9 +32,12 @@ def planned_round(
     lanes: Sequence[LaneWork],
     packed_tokens: int = 0,
 ) -> PlannedRound:
-    """The round in the smallest of an operation's programs that fits it."""
+    """The round in the smallest of an operation's programs that fits it. `packed_tokens` is 0
+    where no more than a token a lane is consumed."""
     program = smallest(programs, len(lanes), packed_tokens)
-    return PlannedRound(program, Round(program.index, tuple(lanes)), tuple(residents))
+    return PlannedRound(
+        program, Round(program.index, tuple(lanes)), tuple(residents), packed_tokens or len(lanes)
+    )
 
 
 def smallest(programs: Sequence[ProgramInfo], lanes: int, packed_tokens: int = 0) -> ProgramInfo:

@@ -1,9 +1,9 @@
 """Which round comes next: its program and its lanes.
 
-New residents are initialised first, all together. After that PREFILL and DECODE rounds take
-turns, so that neither prompts nor running outputs wait for the other. Planning takes the pages
-that the round needs; the residents themselves are moved on by `planned.advance`, once the round
-has been submitted.
+New residents are initialised first, all together; after that prompts and running outputs take
+their turns (`turns`), of residents that needn't wait for a completion (`feedback`). Planning takes
+the pages that the round needs; the residents themselves are moved on by `planned.advance`, once
+the round has been submitted.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 from itertools import islice
 
 from helios.runtime.geometry import Geometry, Operation
-from helios.runtime.rounds import LaneAdmission, LaneWork
+from helios.runtime.rounds import Completion, LaneAdmission, LaneWork
 from helios.scheduler.cohorts import Cohorts
+from helios.scheduler.costs import CostModel
+from helios.scheduler.feedback import one_round_at_a_time
 from helios.scheduler.options import SchedulerOptions
 from helios.scheduler.planned import PlannedRound, planned_round, required_programs
 from helios.scheduler.requests import Phase, Resident
 from helios.scheduler.residency import Residency
+from helios.scheduler.turns import Turns
 
 
 class RoundPlanner:
@@ -25,24 +28,28 @@ class RoundPlanner:
     def __init__(self, geometry: Geometry, residency: Residency, options: SchedulerOptions) -> None:
         self._residency = residency
         self._initialize = required_programs(geometry, Operation.INITIALIZE)
-        self._cohorts = Cohorts(geometry, residency)
-        largest = self._cohorts.prefill[-1].packed_token_capacity
-        self._chunk_tokens = min(options.prefill_chunk_tokens or largest, largest)
-        self._prefilled_last = False
+        self._costs = CostModel()
+        self._turns = Turns(geometry, Cohorts(geometry, residency), self._costs, options)
 
-    def plan(self) -> PlannedRound | None:
-        """The next round, or None where no resident can go on before a fence."""
+    def plan(self, outstanding: int) -> PlannedRound | None:
+        """The next round, with `outstanding` rounds in flight; None where no resident can go on
+        before a fence."""
+        if outstanding and one_round_at_a_time(self._residency.residents):
+            return None
         planned = self._plan_initialize()
-        if planned is not None:
-            return planned
-        cohorts, chunk = self._cohorts, self._chunk_tokens
-        if self._prefilled_last:
-            planned = cohorts.decode_round() or cohorts.prefill_round(chunk)
-        else:
-            planned = cohorts.prefill_round(chunk) or cohorts.decode_round()
-        if planned is not None:
-            self._prefilled_last = planned.program.operation is Operation.PREFILL
+        if planned is None:
+            return self._turns.plan(outstanding)
+        self._turns.passed(planned)
         return planned
+
+    def learn(self, planned: PlannedRound, completion: Completion) -> None:
+        """Takes in what a completed round cost."""
+        self._costs.observe(
+            planned.program.index,
+            planned.packed_tokens,
+            completion.started_ns,
+            completion.completed_ns,
+        )
 
     def _plan_initialize(self) -> PlannedRound | None:
         largest = self._initialize[-1].batch_capacity

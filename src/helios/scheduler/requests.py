@@ -39,12 +39,20 @@ class Request:
 @dataclass(slots=True, eq=False)
 class Progress:
     """A live request: `tokens` are its prompt and what it has emitted, `emitted` counts the
-    latter. `order` is its place in the order of arrival, which preemption keeps."""
+    latter. `order` is its place in the order of arrival, which preemption keeps. `scores` are the
+    logprobs of prompt tokens from the second on, as far as they are wanted and known."""
 
     request: Request
     order: int
     tokens: list[int]
     emitted: int = 0
+    scores: list[float] = field(default_factory=list)
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether the prompt is still to be scored: then all of it must be computed, whatever of
+        it is cached. Once a token has been emitted the scores have been delivered."""
+        return self.request.score_prompt and not self.emitted
 
 
 class Phase(Enum):

@@ -144,7 +144,7 @@ class Scheduler:
         residency = self._residency
         while residency.can_admit():
             residency.admit()
-        return self._planner.plan()
+        return self._planner.plan(len(self._in_flight))
 
     def begin(self, planned: PlannedRound, sequence: int) -> None:
         """Notes that the runtime has taken the round as `sequence`."""
@@ -158,6 +158,7 @@ class Scheduler:
         a faulty lane fails its request, a faulty record all requests of the round."""
         flight = self._in_flight.popleft()
         planned = flight.planned
+        self._planner.learn(planned, completion)
         fault = record_fault(flight, completion)
         if fault is not None:
             return self._fence(planned, fault)
