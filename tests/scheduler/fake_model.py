@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
@@ -26,6 +27,7 @@ from helios.runtime.rounds import (
 from helios.scheduler import Finish, Request
 
 VOCABULARY = 23
+WITH_PROMPTS = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
 
 
 def geometry(
@@ -37,13 +39,18 @@ def geometry(
     prefill: Sequence[tuple[int, int]] = ((4, 4), (16, 4)),
     decode: Sequence[int] = (1, 2, 4),
     initialize: Sequence[int] = (1, 4),
+    mixed: Sequence[tuple[int, int]] = (),
+    scored: Sequence[tuple[int, int]] = (),
+    host_fed: Collection[Operation] = (),
 ) -> Geometry:
-    """A geometry with the given (P, B) of PREFILL programs and B of the others."""
+    """A geometry with the given (P, B) of programs with prompts' chunks and B of the others. The
+    programs of operations in `host_fed` take their pending tokens from the host."""
     programs: list[ProgramInfo] = []
 
     def add(name: str, operation: Operation, lanes: int, width: int, packed: int) -> None:
+        number, fed = len(programs), operation in host_fed
         programs.append(
-            ProgramInfo(len(programs), name, operation, lanes, 0, width, packed, launches=3)
+            ProgramInfo(number, name, operation, lanes, 0, width, packed, launches=3, host_fed=fed)
         )
 
     for lanes in initialize:
@@ -52,6 +59,10 @@ def geometry(
         add(f"prefill.p{packed}", Operation.PREFILL, lanes, 1, packed)
     for lanes in decode:
         add(f"decode.b{lanes}", Operation.DECODE, lanes, 1, lanes)
+    for packed, lanes in mixed:
+        add(f"mixed.p{packed}", Operation.MIXED, lanes, 1, packed)
+    for packed, lanes in scored:
+        add(f"scored.p{packed}", Operation.SCORED_PREFILL, lanes, 1, packed)
     return Geometry(
         target="fake",
         kernel_path="fake",
@@ -72,6 +83,19 @@ def next_token(context: Sequence[int | None], seed: int) -> tuple[int, float]:
     digest = hashlib.blake2b(repr((list(context), seed)).encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
     return number % VOCABULARY, -(number % 1000) / 1000
+
+
+def score(context: Sequence[int | None], target: int) -> float:
+    """The logprob of a given token after the context; nan for no token."""
+    if target < 0:
+        return nan
+    digest = hashlib.blake2b(repr((list(context), target)).encode(), digest_size=8).digest()
+    return -(int.from_bytes(digest, "little") % 1000) / 500
+
+
+def scores_alone(prompt: Sequence[int]) -> list[float]:
+    """The logprob of each token of a prompt but the first."""
+    return [score(prompt[:i], prompt[i]) for i in range(1, len(prompt))]
 
 
 def alone(request: Request) -> tuple[list[int], list[float], Finish]:
@@ -149,10 +173,26 @@ class FakeModel:
         program = self.geometry.programs[round_.program]
         assert 0 < len(round_.lanes) <= program.batch_capacity
         packed = sum(len(lane.tokens) for lane in round_.lanes)
-        assert (program.operation is Operation.PREFILL) == bool(packed)
+        assert (program.operation in WITH_PROMPTS) == bool(packed)
+        if program.operation is Operation.MIXED:
+            *decoding, prompt = round_.lanes
+            assert decoding
+            assert prompt.tokens
+            assert not any(lane.tokens for lane in decoding)
+            packed += len(decoding)
         assert packed <= program.packed_token_capacity or not packed
+        for lane in round_.lanes:
+            scored = program.operation is Operation.SCORED_PREFILL
+            assert len(lane.targets) == (len(lane.tokens) if scored else 0)
+            if program.host_fed:
+                assert not self._in_flight(lane.slot), "fed before the token is known"
         lanes = tuple(
-            replace(lane, tokens=tuple(lane.tokens), pages=tuple(lane.pages))
+            replace(
+                lane,
+                tokens=tuple(lane.tokens),
+                pages=tuple(lane.pages),
+                targets=tuple(lane.targets),
+            )
             for lane in round_.lanes
         )
         assert len({lane.slot for lane in lanes}) == len(lanes), "a slot has two lanes"
@@ -163,6 +203,9 @@ class FakeModel:
         self._unread[self._sequence] = submission
         self.lanes_submitted.append(len(lanes))
         return self._sequence
+
+    def _in_flight(self, slot: int) -> bool:
+        return any(lane.slot == slot for s in self._unread.values() for lane in s.lanes)
 
     def _check_pages(self, lanes: tuple[LaneWork, ...]) -> None:
         owners: dict[int, tuple[int, int]] = {}
@@ -208,7 +251,7 @@ class FakeModel:
             for lane in submission.lanes:
                 self._initialize(lane)
         else:
-            answers = tuple(self._step(lane, operation) for lane in submission.lanes)
+            answers = tuple(self._step(lane, submission.program) for lane in submission.lanes)
         started_ns = self.clock_ns
         tokens = sum(len(lane.tokens) for lane in submission.lanes)
         self.clock_ns += self.cost_ns(submission.program, len(submission.lanes), tokens)
@@ -228,7 +271,7 @@ class FakeModel:
             eos_ids=admission.eos_ids,
         )
 
-    def _step(self, lane: LaneWork, operation: Operation) -> LaneCompletion:
+    def _step(self, lane: LaneWork, program: ProgramInfo) -> LaneCompletion:
         state = self._states[lane.slot]
         state.table[: len(lane.pages)] = lane.pages
         error = LaneError.NONE
@@ -238,24 +281,29 @@ class FakeModel:
             error = LaneError.ALREADY_FINISHED
         if error:
             return self._answer(lane, state, (), (), error)
-        if operation is Operation.DECODE:
-            fed, start = [state.pending], state.consumed
-        else:
+        if lane.tokens:
             fed, start = list(lane.tokens), lane.start
+        else:
+            fed = [lane.pending_token if program.host_fed else state.pending]
+            start = state.consumed
         for position, token in enumerate(fed, start):
             page, offset = divmod(position, self.geometry.page_tokens)
             self._cache[state.table[page]][offset] = token
         state.consumed += len(fed)
+        context = self._context(state)
+        scores = tuple(
+            score(context[:end], target) for end, target in enumerate(lane.targets, start + 1)
+        )
         if not lane.sample:
-            return self._answer(lane, state, (), (), error)
-        token, logprob = next_token(self._context(state), state.seed)
+            return self._answer(lane, state, (), (), error, scores)
+        token, logprob = next_token(context, state.seed)
         state.pending = token
         state.emitted += 1
         if token in state.eos_ids:
             state.finished = DeviceFinish.EOS
         elif state.emitted == state.output_limit:
             state.finished = DeviceFinish.LIMIT
-        return self._answer(lane, state, (token,), (logprob,), error)
+        return self._answer(lane, state, (token,), (logprob,), error, scores)
 
     def _context(self, state: _State) -> list[int | None]:
         page_tokens = self.geometry.page_tokens
@@ -271,6 +319,7 @@ class FakeModel:
         tokens: tuple[int, ...],
         logprobs: tuple[float, ...],
         error: LaneError,
+        scores: tuple[float, ...] = (),
     ) -> LaneCompletion:
         return LaneCompletion(
             slot=lane.slot,
@@ -282,4 +331,5 @@ class FakeModel:
             error=error,
             draft_cursor=-1,
             model_reserved=-1,
+            scores=scores,
         )
