@@ -1,12 +1,14 @@
 """Which requests can be served at all, and how many pages one must find to be admitted.
 
 Pure functions on a request and the geometry; who asks is `Scheduler.submit` and `Residency`.
+A request that could be served once others have ended isn't refused: it waits.
 """
 
 from __future__ import annotations
 
 from helios.errors import AdmissionError
 from helios.runtime.geometry import Geometry
+from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
 
 EOS_IDS = 16  # the state row's eos_ids
@@ -36,6 +38,12 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy=f"Use at most {EOS_IDS}",
         )
+    if abs(request.priority) > PRIORITIES:
+        raise AdmissionError(
+            f"the priority is {request.priority}",
+            where=where,
+            remedy=f"Choose one in [-{PRIORITIES}, {PRIORITIES}]; lower is more urgent",
+        )
     total = len(prompt) + request.output_limit
     if total > geometry.max_context_tokens:
         raise AdmissionError(
@@ -44,7 +52,8 @@ def check_request(request: Request, geometry: Geometry) -> None:
             remedy="Shorten the prompt or lower the output limit",
         )
     pages = -(-request.stored_tokens // geometry.page_tokens)
-    if pages > min(geometry.cache_pages, geometry.pages_per_request):
+    held = min(pages, window_pages(geometry))
+    if held > geometry.cache_pages or pages > geometry.pages_per_request:
         raise AdmissionError(
             f"prompt and output need {pages} pages of a cache of {geometry.cache_pages}",
             where=where,
@@ -52,9 +61,18 @@ def check_request(request: Request, geometry: Geometry) -> None:
         )
 
 
+def window_pages(geometry: Geometry) -> int:
+    """The most pages that a request must hold at once to make headway: those that reach into the
+    window, and one that it writes to. Without windows it holds all of them."""
+    window = geometry.history.window_tokens
+    if not window:
+        return geometry.pages_per_request
+    return -(-window // geometry.page_tokens) + 2
+
+
 def pages_to_admit(progress: Progress, prompt_tokens: int, page_tokens: int) -> int:
-    """Pages that must be free for a request to become resident: those of its prompt and one for
-    output, unless the whole request needs fewer."""
+    """Pages that a request needs to become resident, shared ones included: those of its prompt and
+    one for output, unless the whole request needs fewer."""
     prompt_pages = -(-prompt_tokens // page_tokens)
     every_page = -(-progress.request.stored_tokens // page_tokens)
     return min(prompt_pages + 1, every_page)

@@ -17,7 +17,7 @@ from helios.scheduler.planned import PlannedRound, planned_round, required_progr
 from helios.scheduler.requests import Phase, Resident
 from helios.scheduler.residency import Residency
 
-_BY_LAST_TURN = attrgetter("last_turn", "order")
+_BY_LAST_TURN = attrgetter("last_turn", "rank")
 
 
 class Cohorts:
@@ -151,7 +151,7 @@ class Cohorts:
             return None
         if residency.reach(resident) <= start and not residency.make_room(resident):
             return None
-        end = min(start + tokens, resident.prompt_tokens, residency.reach(resident))
+        end = min(start + tokens, resident.chunk_end, residency.reach(resident))
         residency.cover(resident, end)
         wants_scores = resident.progress.wants_scores
         return LaneWork(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from helios.runtime.geometry import Operation
 from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneError, LaneWork
-from helios.scheduler.planned import PlannedRound, endpoint
+from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
 
 
@@ -27,7 +26,7 @@ def record_fault(flight: InFlight, completion: Completion) -> str | None:
     if completion.sequence != flight.sequence:
         return f"completion {completion.sequence} came where {flight.sequence} was due"
     program = flight.planned.program
-    lanes = 0 if program.operation is Operation.INITIALIZE else len(flight.planned.residents)
+    lanes = 0 if program.operation in WITHOUT_RECORD else len(flight.planned.residents)
     if len(completion.lanes) != lanes:
         return (
             f"completion {completion.sequence} of {program.name} has {len(completion.lanes)} "

@@ -22,12 +22,15 @@ class Finish(IntEnum):
 
 @dataclass(slots=True)
 class TokensEmitted:
-    """Tokens of a request in order with their logprobs in nats; `finish` is None while it runs."""
+    """Tokens of a request in order with their logprobs in nats; `finish` is None while it runs.
+    `reused_prompt_tokens` counts those that it began with from the prefix cache; it is the same in
+    all events of a request that has been admitted, and 0 before."""
 
     request_id: int
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: Finish | None
+    reused_prompt_tokens: int = 0
 
 
 @dataclass(slots=True)

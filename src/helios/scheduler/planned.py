@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from helios.errors import ContractError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import LaneWork, Round
 from helios.scheduler.requests import Phase, Resident
+
+# Operations that give a new resident its state.
+ADMITTING: Final = frozenset({Operation.INITIALIZE, Operation.RESTORE, Operation.RESUME})
+# Operations whose fence is all that comes of them: they have no completion record.
+WITHOUT_RECORD: Final = ADMITTING | {Operation.SNAPSHOT}
+# Operations that consume chunks of prompts.
+PROMPTS: Final = frozenset({Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +76,15 @@ def advance(planned: PlannedRound, sequence: int) -> None:
     operation = planned.program.operation
     for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
         resident.rounds_in_flight += 1
+        if operation is Operation.SNAPSHOT:
+            if resident.phase is Phase.SAVING:
+                resident.phase = Phase.PREFILLING
+            continue
         resident.last_turn = sequence
-        if operation is Operation.INITIALIZE:
-            resident.phase = Phase.PREFILLING
+        if operation in ADMITTING:
+            resident.planned_consumed = lane.start
+            resumed = operation is Operation.RESUME
+            resident.phase = Phase.DECODING if resumed else Phase.PREFILLING
             continue
         resident.planned_consumed = endpoint(lane)
         if lane.sample:

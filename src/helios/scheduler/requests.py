@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from helios.runtime.rounds import SamplingParameters
+from helios.scheduler.cache import Hold
+from helios.scheduler.ranking import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Request:
 
     `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
     token whether the request goes on; `score_prompt` that the logprob of each prompt token but the
-    first is wanted.
+    first is wanted; `prefix_reuse` whether it may begin from pages and snapshots of earlier
+    requests and leave its own to later ones.
     """
 
     request_id: int
@@ -29,6 +32,7 @@ class Request:
     priority: int = 0
     host_stops: bool = False
     score_prompt: bool = False
+    prefix_reuse: bool = True
 
     @property
     def stored_tokens(self) -> int:
@@ -39,13 +43,15 @@ class Request:
 @dataclass(slots=True, eq=False)
 class Progress:
     """A live request: `tokens` are its prompt and what it has emitted, `emitted` counts the
-    latter. `order` is its place in the order of arrival, which preemption keeps. `scores` are the
-    logprobs of prompt tokens from the second on, as far as they are wanted and known."""
+    latter. `rank` says whom it precedes, and preemption keeps it. `reused` are the prompt tokens
+    that its first admission found in the cache, −1 before it. `scores` are the logprobs of prompt
+    tokens from the second on, as far as they are wanted and known."""
 
     request: Request
-    order: int
+    rank: Rank
     tokens: list[int]
     emitted: int = 0
+    reused: int = -1
     scores: list[float] = field(default_factory=list)
 
     @property
@@ -58,8 +64,9 @@ class Progress:
 class Phase(Enum):
     """What a resident's next round is."""
 
-    ADMITTED = auto()  # an INITIALIZE round
+    ADMITTED = auto()  # an INITIALIZE, RESTORE or RESUME round
     PREFILLING = auto()  # the next chunk of its prompt
+    SAVING = auto()  # a SNAPSHOT round, before the last token of its prompt
     DECODING = auto()  # one more token
     EXHAUSTED = auto()  # none: its submitted rounds reach its output limit
     ENDING = auto()  # none: it holds its slot and pages to its last fence
@@ -79,9 +86,15 @@ class Resident:
     """A request that holds a slot.
 
     `planned_consumed` and `planned_emitted` say where the submitted rounds lead, `consumed` where
-    the completed ones have; `prompt_tokens` is the count of tokens to prefill; `covered` the
-    tokens that `pages` can hold. `ended_on_device` is set once the device has said that the lane
-    is finished.
+    the completed ones have; `prompt_tokens` is the count of tokens to prefill, `chunk_end` where
+    the next chunk ends at the latest. `ended_on_device` is set once the device has said that the
+    lane is finished.
+
+    `pages` is the page list that rounds are given, `covered` the tokens that it can hold. Those in
+    `private`, by their place in the list, are the resident's own; the others are published and
+    held, or were given back (`first_page` is the first that is still read). `saved` is the longest
+    endpoint that a snapshot of the request has or will have; `due_endpoint` and `due_row` describe
+    the one that waits for its round, −1 without one.
     """
 
     progress: Progress
@@ -89,17 +102,24 @@ class Resident:
     generation: int
     prompt_tokens: int
     planned_emitted: int
+    hold: Hold
+    chunk_end: int
     phase: Phase = Phase.ADMITTED
     ending: Ending | None = None
     planned_consumed: int = 0
     consumed: int = 0
     pages: list[int] = field(default_factory=list)
+    private: dict[int, int] = field(default_factory=dict)
     covered: int = 0
+    first_page: int = 0
+    saved: int = 0
+    due_endpoint: int = -1
+    due_row: int = -1
     rounds_in_flight: int = 0
     last_turn: int = 0
     ended_on_device: bool = False
 
     @property
-    def order(self) -> int:
-        """The request's place in the order of arrival."""
-        return self.progress.order
+    def rank(self) -> Rank:
+        """Whom the request precedes; see `helios.scheduler.ranking`."""
+        return self.progress.rank

@@ -2,114 +2,233 @@
 
 Question and act go in pairs: `can_admit` and `admit`, `reach` and `cover`. A resident that ends
 keeps its slot and pages until the last of its submitted rounds has passed its fence; then
-`settle` gives them back. It makes no rounds; `RoundPlanner` and `Scheduler` call it.
+`settle` publishes what others may use and gives the rest back. It makes no rounds; the planners
+and `Scheduler` call it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
+from operator import attrgetter
 
-from helios.scheduler.admission import pages_to_admit
+from helios.runtime.geometry import Geometry
+from helios.scheduler.admission import pages_to_admit, window_pages
+from helios.scheduler.cache import PrefixCache
 from helios.scheduler.counters import SchedulerCounters
-from helios.scheduler.pages import PagePool
+from helios.scheduler.publication import Publication
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 from helios.scheduler.slots import SlotPool
+from helios.scheduler.snapshots import Snapshots
+from helios.scheduler.waiting import Waiting
+
+_BY_RANK = attrgetter("rank")
+_LEAVING = (Phase.ENDING, Phase.EXHAUSTED)
 
 
 class Residency:
-    """`residents` are sorted by order of arrival, oldest first, and all of them arrived before
-    the requests in `waiting`: admission takes the head, preemption puts the youngest back."""
+    """`residents` are sorted by rank, most urgent first; `admitted` are those among them that
+    have had no round yet. The first of `waiting` is admitted next; preemption takes the resident
+    of the highest rank, and puts its request back."""
 
-    def __init__(self, slots: SlotPool, pages: PagePool, counters: SchedulerCounters) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        slots: SlotPool,
+        cache: PrefixCache,
+        waiting: Waiting,
+        publication: Publication,
+        snapshots: Snapshots,
+        counters: SchedulerCounters,
+    ) -> None:
         self.slots = slots
-        self.pages = pages
+        self.cache = cache
+        self.waiting = waiting
         self.counters = counters
-        self.waiting: deque[Progress] = deque()
         self.residents: list[Resident] = []
+        self.admitted: list[Resident] = []
+        self._publication = publication
+        self._snapshots = snapshots
+        self._page_tokens = geometry.page_tokens
+        self._window_pages = window_pages(geometry)
+        # The request that was last refused for want of pages, and the slack there was then.
+        self._refused: Progress | None = None
+        self._refused_slack = 0
+
+    # ------------------------------------------------------------ admission
 
     def can_admit(self) -> bool:
-        """Whether the head of the queue can become resident now. Pages that residents were
-        admitted for and haven't taken yet count as taken."""
+        """Whether the first that waits can become resident now. Pages that residents were admitted
+        for and haven't taken yet count as taken, pages that can be evicted as free."""
         if not self.waiting or not self.slots.can_take():
             return False
-        head = self.waiting[0]
-        needed = pages_to_admit(head, len(head.tokens), self.pages.page_tokens)
-        for resident in self.residents:
-            if resident.phase is Phase.ADMITTED or resident.phase is Phase.PREFILLING:
-                promised = pages_to_admit(
-                    resident.progress, resident.prompt_tokens, self.pages.page_tokens
-                )
-                needed += promised - len(resident.pages)
-        return self.pages.can_take(needed)
+        first, cache = self.waiting.first, self.cache
+        available = cache.pages.free + cache.evictable_pages
+        needed = self._missing(first, self.waiting.match_bound().pages)
+        if needed > available:
+            return False
+        promised = sum(self._promised(resident) for resident in self.residents)
+        slack = available - promised
+        # Nothing changes for the better unless slack grows or the match gets longer; the latter
+        # makes it another bound.
+        if needed > slack or (self._refused is first and slack <= self._refused_slack):
+            return False
+        match = self.waiting.current_match()
+        needed = self._missing(first, match.pages)
+        if cache.can_take(needed + promised, beside=match):
+            return True
+        self._refused, self._refused_slack = first, slack
+        return False
+
+    def _missing(self, progress: Progress, matched: tuple[int, ...]) -> int:
+        """Pages to be found for a request beyond those that it can share."""
+        every = pages_to_admit(progress, len(progress.tokens), self._page_tokens)
+        return min(every - len(matched), self._window_pages)
+
+    def _promised(self, resident: Resident) -> int:
+        """Pages that a resident was admitted for and hasn't taken yet."""
+        if resident.phase not in (Phase.ADMITTED, Phase.PREFILLING, Phase.SAVING):
+            return 0
+        every = pages_to_admit(resident.progress, resident.prompt_tokens, self._page_tokens)
+        return max(min(every - len(resident.pages), self._window_pages - len(resident.private)), 0)
 
     def admit(self) -> Resident:
-        """Gives the head of the queue a slot; ask `can_admit` first. Its pages come with its
-        rounds."""
-        progress = self.waiting.popleft()
+        """Gives the first that waits a slot and holds what its prompt shares; ask `can_admit`
+        first. Pages of its own come with its rounds."""
+        match = self.waiting.current_match()
+        progress = self.waiting.pop()
         slot, generation = self.slots.take()
+        if progress.reused < 0:
+            progress.reused = match.endpoint
         resident = Resident(
             progress=progress,
             slot=slot,
             generation=generation,
             prompt_tokens=len(progress.tokens),
             planned_emitted=progress.emitted,
+            hold=self.cache.hold(match),
+            chunk_end=len(progress.tokens),
+            pages=list(match.pages),
+            covered=len(match.pages) * self._page_tokens,
+            first_page=self.cache.first_page(match.endpoint),
+            saved=match.endpoint,
         )
-        self.residents.append(resident)
+        insort(self.residents, resident, key=_BY_RANK)
+        insort(self.admitted, resident, key=_BY_RANK)
         return resident
 
+    def begun(self, resident: Resident) -> None:
+        """The round that gives a new resident its state has been submitted."""
+        self.admitted.remove(resident)
+
+    # ------------------------------------------------------------ pages
+
     def reach(self, resident: Resident) -> int:
-        """The number of tokens that the resident's pages and the free ones could hold."""
-        return resident.covered + self.pages.free * self.pages.page_tokens
+        """The number of tokens that the resident's pages and those to be had could hold."""
+        cache = self.cache
+        return resident.covered + (cache.pages.free + cache.evictable_pages) * self._page_tokens
 
     def cover(self, resident: Resident, tokens: int) -> None:
         """Gives the resident the pages for its first `tokens` tokens; `reach` says how many can
         be covered."""
         if tokens > resident.covered:
-            pages = self.pages.needed_for(tokens) - len(resident.pages)
-            self.pages.take(pages, resident.pages)
-            resident.covered = len(resident.pages) * self.pages.page_tokens
+            pages = resident.pages
+            have = len(pages)
+            self.cache.take(-(-tokens // self._page_tokens) - have, pages)
+            resident.covered = len(pages) * self._page_tokens
+            for place in range(have, len(pages)):
+                resident.private[place] = pages[place]
+
+    def slide(self, resident: Resident) -> None:
+        """Gives back what lies before the window: no round in flight reads it any more, since all
+        of them begin at `consumed` or later."""
+        first = self.cache.first_page(resident.consumed)
+        if first <= resident.first_page:
+            return
+        passed = range(resident.first_page, first)
+        self.cache.give_back([p for i in passed if (p := resident.private.pop(i, -1)) >= 0])
+        self.cache.slide(resident.hold, resident.consumed)
+        resident.first_page = first
 
     def make_room(self, resident: Resident) -> bool:
-        """Preempts the youngest residents until a page is free; True if one is.
+        """Preempts the residents of the highest ranks until a page can be had; True if one can.
 
-        Nobody is preempted while pages are about to come back anyway, nor for a resident that is
-        the youngest itself: it waits and keeps its pages, until an older one needs them.
+        Nobody is preempted while pages are about to come back anyway, nor for a resident that has
+        the highest rank itself: it waits and keeps its pages, until another one needs them.
         """
-        while not self.pages.free:
-            youngest = self.residents[-1]
-            if youngest is resident or any(
-                other.phase is Phase.ENDING or other.phase is Phase.EXHAUSTED
-                for other in self.residents
-            ):
+        while not self.cache.can_take(1):
+            if self._anyone_leaving():
                 return False
-            self.counters.preemptions += 1
-            self.end(youngest, Ending.PREEMPTED)
+            last = self.residents[-1]
+            if last is not resident:
+                self.preempt(last)
+                continue
+            # Alone it can lack a page only where it has pages of its own beside published ones of
+            # the same tokens: readmitted, it shares them.
+            if len(self.residents) == 1 and not resident.rounds_in_flight:
+                self.preempt(resident)
+            return False
         return True
 
-    def end(self, resident: Resident, ending: Ending) -> None:
-        """No further round is planned for the resident; a later reason replaces preemption."""
-        resident.phase = Phase.ENDING
-        resident.ending = ending
+    def _anyone_leaving(self) -> bool:
+        """Whether pages and a slot are about to come back anyway."""
+        return any(resident.phase in _LEAVING for resident in self.residents)
+
+    def make_way(self) -> bool:
+        """Preempts one resident for a more urgent request that waits, if that can help; whether
+        it did. It takes a priority to arrive later and precede a resident."""
+        if not self.waiting or not self.residents:
+            return False
+        first, last = self.waiting.first, self.residents[-1]
+        if last.rank <= first.rank or self._anyone_leaving():
+            return False
+        behind = [r for r in self.residents if r.rank > first.rank]
+        cache = self.cache
+        freed = sum(len(r.private) + r.hold.depth for r in behind)
+        needed = self._missing(first, self.waiting.match_bound().pages)
+        if needed > cache.pages.free + cache.evictable_pages + freed:
+            return False
+        self.preempt(last)
+        return True
+
+    # ------------------------------------------------------------ ends
+
+    def preempt(self, resident: Resident) -> None:
+        """Sends a resident back to the queue after its last fence. What it has computed stays
+        published as long as nobody needs the pages; a snapshot keeps the rest where it pays."""
+        self.counters.preemptions += 1
+        self.leave(resident, Ending.PREEMPTED)
+        self._snapshots.ask(resident, resident.planned_consumed)
         self.settle(resident)
 
+    def finish(self, resident: Resident) -> None:
+        """The device has finished the request; the caller settles."""
+        self.leave(resident, Ending.FINISHED)
+        self._snapshots.ask(resident, resident.consumed)
+
+    def end(self, resident: Resident, ending: Ending) -> None:
+        """No further round is planned for the resident and nothing more of it is published; a
+        later reason replaces preemption."""
+        self.leave(resident, ending)
+        self.settle(resident)
+
+    def leave(self, resident: Resident, ending: Ending) -> None:
+        """No further round is planned for the resident, and no snapshot; the caller settles."""
+        if resident.phase is Phase.ADMITTED:
+            self.admitted.remove(resident)
+        resident.phase, resident.ending = Phase.ENDING, ending
+        self._snapshots.drop(resident)
+
     def settle(self, resident: Resident) -> None:
-        """Gives back what an ending resident holds once none of its rounds is in flight."""
+        """Gives back what an ending resident holds once none of its rounds is due or in flight."""
         if resident.phase is not Phase.ENDING or resident.rounds_in_flight:
+            return
+        if resident.due_endpoint >= 0:
             return
         self.residents.remove(resident)
         self.slots.give_back(resident.slot)
-        self.pages.give_back(resident.pages)
+        self._publication.ended(resident)
+        self.cache.release(resident.hold)
+        self.cache.give_back(list(resident.private.values()))
+        resident.private.clear()
         if resident.ending is Ending.PREEMPTED:
-            self.waiting.appendleft(resident.progress)
-
-    def check_books(self) -> None:
-        """Asserts that slots and pages are each free or held once, that residents hold the pages
-        their rounds need, and that the order of arrival is kept."""
-        self.slots.check_books([resident.slot for resident in self.residents])
-        self.pages.check_books([resident.pages for resident in self.residents])
-        orders = [r.order for r in self.residents] + [p.order for p in self.waiting]
-        assert orders == sorted(set(orders)), f"the order of arrival is broken: {orders}"
-        for resident in self.residents:
-            assert resident.covered == len(resident.pages) * self.pages.page_tokens
-            assert resident.consumed <= resident.planned_consumed <= resident.covered
-            assert resident.rounds_in_flight or resident.phase is not Phase.ENDING
+            self.waiting.put(resident.progress)

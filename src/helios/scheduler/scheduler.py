@@ -11,19 +11,24 @@ from __future__ import annotations
 from collections import deque
 
 from helios.errors import AdmissionError, ExecutionError
-from helios.runtime.geometry import Geometry
+from helios.runtime.geometry import Geometry, Operation
 from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion
 from helios.scheduler.admission import check_request
+from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
+from helios.scheduler.integrity import IntegrityError, IntegrityReport, inspect
 from helios.scheduler.options import SchedulerOptions
-from helios.scheduler.pages import PagePool
-from helios.scheduler.planned import PlannedRound, advance
+from helios.scheduler.planned import ADMITTING, PROMPTS, WITHOUT_RECORD, PlannedRound, advance
 from helios.scheduler.planning import RoundPlanner
-from helios.scheduler.requests import Ending, Phase, Progress, Request, Resident
+from helios.scheduler.publication import Publication
+from helios.scheduler.ranking import rank_of
+from helios.scheduler.requests import Ending, Progress, Request, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.slots import SlotPool
+from helios.scheduler.snapshots import Snapshots
+from helios.scheduler.waiting import Waiting
 
 
 class Scheduler:
@@ -34,15 +39,35 @@ class Scheduler:
         self.options = options or SchedulerOptions()
         self.counters = SchedulerCounters()
         self.failure: str | None = None
-        self.pages = PagePool(geometry.cache_pages, geometry.page_tokens)
         self.slots = SlotPool(geometry.request_slots)
-        self._residency = Residency(self.slots, self.pages, self.counters)
-        self._planner = RoundPlanner(geometry, self._residency, self.options)
+        self.cache = PrefixCache(
+            geometry.cache_pages, geometry.page_tokens, geometry.snapshot_rows, geometry.history
+        )
+        reuse = self.options.prefix_reuse and _can_reuse(geometry)
+        self._publication = Publication(self.cache, reuse=reuse)
+        self._snapshots = Snapshots(geometry, self.cache, self._publication)
+        self._residency = Residency(
+            geometry,
+            self.slots,
+            self.cache,
+            Waiting(self.cache, reuse=reuse),
+            self._publication,
+            self._snapshots,
+            self.counters,
+        )
+        self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self._in_flight: deque[InFlight] = deque()
+        self._windows = geometry.history.window_tokens > 0
         self._frames = min(self.options.frames_in_flight, geometry.frames)
         self._arrivals = 0
+        self._rounds = 0
         # Requests whose last event is still to come.
         self._live: dict[int, Progress] = {}
+
+    @property
+    def pages(self) -> PagePool:
+        """Which cache pages are free."""
+        return self.cache.pages
 
     @property
     def running(self) -> int:
@@ -81,9 +106,10 @@ class Scheduler:
             self.counters.rejected += 1
             raise
         self._arrivals += 1
-        progress = Progress(request, self._arrivals, list(request.prompt))
+        rank = rank_of(self._rounds, request.priority, self._arrivals)
+        progress = Progress(request, rank, list(request.prompt))
         self._live[request.request_id] = progress
-        self._residency.waiting.append(progress)
+        self._residency.waiting.put(progress)
         self.counters.submitted += 1
         self.counters.prompt_tokens += len(request.prompt)
 
@@ -115,7 +141,7 @@ class Scheduler:
         else:
             self._residency.end(resident, Ending.CANCELLED)
         self._retire(progress, Finish.CANCELLED)
-        return [TokensEmitted(request_id, (), (), Finish.CANCELLED)]
+        return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]
 
     def cancel_all(self) -> list[Event]:
         """Cancels every live request."""
@@ -141,17 +167,36 @@ class Scheduler:
         """The next round, or None where nothing can go on before a fence or an arrival. A planned
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
+        self._admit()
+        planned = self._planner.plan(len(self._in_flight))
+        if planned is None and self._residency.can_admit():
+            # Planning preempted the only resident, which can go on at once.
+            self._admit()
+            planned = self._planner.plan(len(self._in_flight))
+        return planned
+
+    def _admit(self) -> None:
+        """Gives slots to those that can have one now."""
         residency = self._residency
-        while residency.can_admit():
-            residency.admit()
-        return self._planner.plan(len(self._in_flight))
+        while True:
+            if residency.can_admit():
+                residency.admit()
+            elif not residency.make_way():
+                return
 
     def begin(self, planned: PlannedRound, sequence: int) -> None:
         """Notes that the runtime has taken the round as `sequence`."""
         advance(planned, sequence)
+        self._rounds += 1
         self._in_flight.append(InFlight(sequence, planned))
-        for lane in planned.round.lanes:
-            self.counters.prefilled_tokens += len(lane.tokens)
+        operation = planned.program.operation
+        if operation in PROMPTS:
+            for lane in planned.round.lanes:
+                self.counters.prefilled_tokens += len(lane.tokens)
+            self._snapshots.prompts_went_on(planned)
+        elif operation in ADMITTING:
+            for resident in planned.residents:
+                self._residency.begun(resident)
 
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
@@ -160,15 +205,13 @@ class Scheduler:
         planned = flight.planned
         self._planner.learn(planned, completion)
         fault = record_fault(flight, completion)
-        if fault is not None:
+        if fault is not None or planned.program.operation in WITHOUT_RECORD:
             return self._fence(planned, fault)
-        if not completion.lanes:
-            return self._fence(planned, None)
         vocabulary = self.geometry.vocabulary_tokens
         lanes = list(zip(planned.residents, planned.round.lanes, completion.lanes, strict=True))
         faults = [lane_fault(*lane, vocabulary) for lane in lanes]
         events: list[Event] = []
-        for (resident, _, answer), lane_problem in zip(lanes, faults, strict=True):
+        for (resident, work, answer), lane_problem in zip(lanes, faults, strict=True):
             resident.rounds_in_flight -= 1
             if lane_problem is not None:
                 self._fail(resident, lane_problem, events)
@@ -176,6 +219,10 @@ class Scheduler:
                 self.counters.empty_lanes += 1
             elif resident.ending is not Ending.FAILED:
                 self._accept(resident, answer, events)
+                if work.tokens and work.sample:
+                    self._publication.prompt_completed(resident)
+                if self._windows:
+                    self._residency.slide(resident)
             self._residency.settle(resident)
         return events
 
@@ -196,26 +243,42 @@ class Scheduler:
             return
         self.counters.output_tokens += len(answer.tokens)
         events.append(
-            TokensEmitted(progress.request.request_id, answer.tokens, answer.logprobs, finish)
+            TokensEmitted(
+                progress.request.request_id,
+                answer.tokens,
+                answer.logprobs,
+                finish,
+                progress.reused,
+            )
         )
         if finish is not None:
             self._retire(progress, finish)
-            resident.phase, resident.ending = Phase.ENDING, Ending.FINISHED
+            self._residency.finish(resident)
 
     def _fence(self, planned: PlannedRound, fault: str | None) -> list[Event]:
         """Passes the fence of a round without lanes to accept; a fault fails its requests."""
         events: list[Event] = []
-        for resident in planned.residents:
+        operation = planned.program.operation
+        for resident, work in zip(planned.residents, planned.round.lanes, strict=True):
             resident.rounds_in_flight -= 1
             if fault is not None:
                 self._fail(resident, fault, events)
+            if operation is Operation.SNAPSHOT:
+                if fault is None:
+                    self._snapshots.fence(resident, work)
+                else:
+                    self._snapshots.fault(work)
+            elif operation in ADMITTING:
+                resident.consumed = work.start
+                self.cache.unpin_row(resident.hold)
             self._residency.settle(resident)
         return events
 
     def _fail(self, resident: Resident, fault: str, events: list[Event]) -> None:
-        """Fails a resident's request, unless it has had its last event."""
+        """Fails a resident's request, unless it has had its last event; nothing more of it is
+        published. The caller settles."""
         progress = resident.progress
-        resident.phase, resident.ending = Phase.ENDING, Ending.FAILED
+        self._residency.leave(resident, Ending.FAILED)
         if self._live.get(progress.request.request_id) is progress:
             self._retire(progress, Finish.FAILED)
             events.append(RequestFailed(progress.request.request_id, fault))
@@ -228,33 +291,37 @@ class Scheduler:
         for progress in list(self._live.values()):
             self._retire(progress, Finish.FAILED)
         self._in_flight.clear()
+        self._snapshots.fail()
         self._residency.waiting.clear()
         for resident in list(self._residency.residents):
             resident.rounds_in_flight = 0
             self._residency.end(resident, Ending.FAILED)
         return events
 
-    # ------------------------------------------------------------ books
+    # ------------------------------------------------------------ cache and books
+
+    def reset_cache(self) -> None:
+        """Forgets everything published. Residents keep what they hold and publish nothing more
+        until they are readmitted."""
+        self.cache.clear()
+
+    def inspect(self) -> IntegrityReport:
+        """Whether nothing is lost or held twice: slots, pages, rows, ranks, requests, fences."""
+        return inspect(
+            self._residency,
+            self._live.values(),
+            [flight.planned.residents for flight in self._in_flight],
+            self._snapshots.rows,
+        )
 
     def check_books(self) -> None:
-        """Asserts that nothing is lost or held twice: slots, pages, order, requests, fences."""
-        residency = self._residency
-        residency.check_books()
-        in_flight: dict[int, int] = {}
-        for flight in self._in_flight:
-            for resident in flight.planned.residents:
-                in_flight[id(resident)] = in_flight.get(id(resident), 0) + 1
-        for resident in residency.residents:
-            assert resident.rounds_in_flight == in_flight.pop(id(resident), 0)
-        assert not in_flight, "a round in flight has a lane that nobody holds"
-        going_on = list(residency.waiting)
-        going_on += [
-            r.progress
-            for r in residency.residents
-            if r.phase is not Phase.ENDING or r.ending is Ending.PREEMPTED
-        ]
-        assert {id(p) for p in going_on} == {id(p) for p in self._live.values()}
-        assert len(going_on) == len(self._live)
-        if self.idle:
-            assert self.pages.free == self.pages.pages
-            assert self.slots.free == self.slots.slots
+        """Raises IntegrityError where the books don't agree."""
+        report = self.inspect()
+        if not report.holds:
+            raise IntegrityError(report)
+
+
+def _can_reuse(geometry: Geometry) -> bool:
+    """Whether a request of this model can begin from anything that an earlier one has left."""
+    rules = geometry.history
+    return rules.starts_at_pages or (rules.restores and geometry.snapshot_rows > 0)

@@ -1,0 +1,132 @@
+"""SNAPSHOT rounds: which endpoints are worth one, and the rounds that take them.
+
+A snapshot is asked for while the device state is at its endpoint or will be when the round runs:
+rounds run in the order in which they are submitted. Its row is taken then, and is private until
+the round's fence. Nobody waits for a snapshot but the lane whose prompt was split for it and the
+slot of a request that has ended; where no row can be had, there is none.
+"""
+
+from __future__ import annotations
+
+from helios.runtime.geometry import Geometry, Operation
+from helios.runtime.rounds import LaneWork
+from helios.scheduler.cache import NO_ROW, PrefixCache
+from helios.scheduler.planned import PlannedRound, planned_round
+from helios.scheduler.publication import Publication
+from helios.scheduler.requests import Phase, Resident
+
+
+class Snapshots:
+    """`rows` are those taken for snapshots that aren't published yet."""
+
+    def __init__(self, geometry: Geometry, cache: PrefixCache, publication: Publication) -> None:
+        self._rules = geometry.history
+        self._page_tokens = geometry.page_tokens
+        self._cache = cache
+        self._publication = publication
+        self._programs = geometry.of(Operation.SNAPSHOT) if self._rules.restores else ()
+        self._due: list[Resident] = []
+        self.rows: set[int] = set()
+
+    # ------------------------------------------------------------ which
+
+    def pays(self, resident: Resident, endpoint: int) -> bool:
+        """Whether a snapshot of the endpoint would serve what pages and earlier snapshots can't:
+        it lies within a page, or pages alone can't begin a request of this model."""
+        if not self._programs or not self._publication.publishes(resident):
+            return False
+        by_pages = 0
+        if self._rules.starts_at_pages:
+            by_pages = endpoint - endpoint % self._page_tokens
+        return endpoint > max(by_pages, resident.saved)
+
+    def first_chunk_end(self, resident: Resident) -> int:
+        """Where the prompt's next-to-last chunk must end. A model that can save only where it
+        stands stops before the prompt's last token, which whoever has the same prompt must consume
+        anew; that costs a round, so at least a page must have been consumed since the beginning.
+        """
+        end = resident.prompt_tokens - 1
+        if self._rules.names_endpoint or end - resident.hold.endpoint < self._page_tokens:
+            return resident.prompt_tokens
+        return end if self.pays(resident, end) else resident.prompt_tokens
+
+    # ------------------------------------------------------------ asking
+
+    def ask(self, resident: Resident, endpoint: int) -> bool:
+        """Whether the resident gets a snapshot of the endpoint in one of the next rounds. It
+        replaces one that is due."""
+        self.drop(resident)
+        if not self.pays(resident, endpoint):
+            return False
+        row = self._cache.take_row()
+        if row == NO_ROW:
+            return False
+        self.rows.add(row)
+        resident.due_endpoint, resident.due_row = endpoint, row
+        self._due.append(resident)
+        return True
+
+    def drop(self, resident: Resident) -> None:
+        """Forgets a snapshot that is due, if one is."""
+        if resident.due_endpoint < 0:
+            return
+        self._due.remove(resident)
+        self._give_back(resident.due_row)
+        resident.due_endpoint = resident.due_row = -1
+
+    def prompts_went_on(self, planned: PlannedRound) -> None:
+        """A round with prompts' chunks has been submitted: asks where a chunk ends at an endpoint
+        that others will begin from. Within the page written last any endpoint can be named."""
+        for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
+            if not lane.tokens:
+                continue
+            prompt = resident.prompt_tokens
+            if lane.sample:
+                # Without further rounds the end of the request is saved soon, in the same page.
+                last = resident.phase is Phase.EXHAUSTED and prompt % self._page_tokens
+                if self._rules.names_endpoint and not last:
+                    self.ask(resident, prompt - 1)
+            elif resident.planned_consumed == resident.chunk_end:
+                resident.chunk_end = prompt
+                if self.ask(resident, resident.planned_consumed):
+                    resident.phase = Phase.SAVING
+
+    # ------------------------------------------------------------ rounds
+
+    def plan(self) -> PlannedRound | None:
+        """A round of the snapshots that are due, as many as fit in one."""
+        if not self._due:
+            return None
+        largest = self._programs[-1].batch_capacity
+        residents, self._due = self._due[:largest], self._due[largest:]
+        lanes = [
+            LaneWork(
+                r.slot, r.generation, r.due_endpoint, (), False, r.pages, snapshot_row=r.due_row
+            )
+            for r in residents
+        ]
+        for resident in residents:
+            resident.saved = max(resident.saved, resident.due_endpoint)
+            resident.due_endpoint = resident.due_row = -1
+        return planned_round(self._programs, residents, lanes)
+
+    def fence(self, resident: Resident, lane: LaneWork) -> None:
+        """The fence of a snapshot's round has passed, and nothing was wrong."""
+        self.rows.discard(lane.snapshot_row)
+        self._publication.saved(resident, lane.start, lane.snapshot_row)
+
+    def fault(self, lane: LaneWork) -> None:
+        """The snapshot's round failed: nothing of it is published."""
+        self._give_back(lane.snapshot_row)
+
+    def fail(self) -> None:
+        """The device has failed: no snapshot is due or in flight any more."""
+        for resident in self._due:
+            resident.due_endpoint = resident.due_row = -1
+        self._due.clear()
+        for row in list(self.rows):
+            self._give_back(row)
+
+    def _give_back(self, row: int) -> None:
+        self.rows.discard(row)
+        self._cache.give_back_row(row)

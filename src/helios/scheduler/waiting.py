@@ -1,0 +1,82 @@
+"""Requests that wait for a slot, by rank, and what of the first one's prompt can be reused.
+
+Only the first is ever admitted, so only its prompt is matched. Matching walks the whole prompt;
+while nothing can have made the answer longer, the last one is kept and counts as a bound.
+`Residency` is the caller.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from operator import attrgetter
+
+from helios.scheduler.cache import Match, PrefixCache
+from helios.scheduler.requests import Progress
+
+_BY_RANK = attrgetter("rank")
+
+
+class Waiting:
+    """A queue by rank. `reuse` says whether prompts are matched at all."""
+
+    def __init__(self, cache: PrefixCache, *, reuse: bool) -> None:
+        self._cache = cache
+        self._reuse = reuse
+        self._queue: list[Progress] = []
+        self._matched: Progress | None = None
+        self._match: Match | None = None
+        self._published = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Progress]:
+        return iter(self._queue)
+
+    @property
+    def first(self) -> Progress:
+        """The request to be admitted next; ask for the length first."""
+        return self._queue[0]
+
+    def put(self, progress: Progress) -> None:
+        """Queues a request at its rank."""
+        insort(self._queue, progress, key=_BY_RANK)
+
+    def pop(self) -> Progress:
+        """Takes the first request out."""
+        return self._queue.pop(0)
+
+    def remove(self, progress: Progress) -> None:
+        """Takes a request out, wherever it is."""
+        self._queue.remove(progress)
+
+    def clear(self) -> None:
+        """Forgets every request."""
+        self._queue.clear()
+        self._matched = self._match = None
+
+    def match_bound(self) -> Match:
+        """A match of the first request's prompt that is no shorter than the current one."""
+        progress, counters = self.first, self._cache.counters
+        published = counters.published_pages + counters.published_snapshots
+        match = self._match
+        if match is None or self._matched is not progress or self._published != published:
+            match = self._cache.match(progress.tokens, self._reusable(progress))
+            self._match, self._matched, self._published = match, progress, published
+        return match
+
+    def current_match(self) -> Match:
+        """The match of the first request's prompt, fit to be held."""
+        match = self.match_bound()
+        if not self._cache.is_current(match):
+            self._match = None
+            match = self.match_bound()
+        return match
+
+    def _reusable(self, progress: Progress) -> int:
+        """How many of a request's tokens may come from the cache: all but the last, which must be
+        consumed for a token to follow, and none where the prompt's own logprobs are wanted."""
+        if not (self._reuse and progress.request.prefix_reuse) or progress.wants_scores:
+            return 0
+        return len(progress.tokens) - 1
