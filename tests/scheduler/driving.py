@@ -14,6 +14,7 @@ from helios.scheduler import (
     SchedulerOptions,
     TokensEmitted,
 )
+from tests.scheduler.fake_memory import places_written
 from tests.scheduler.fake_model import FakeModel, geometry
 
 
@@ -24,12 +25,16 @@ def request(
     *,
     eos_ids: tuple[int, ...] = (),
     seed: int | None = None,
+    priority: int = 0,
+    prefix_reuse: bool = True,
 ) -> Request:
     """A request; an int prompt is that many tokens that depend on the id."""
     if isinstance(prompt, int):
         prompt = tuple((7 * request_id + 3 * i) % 23 for i in range(prompt))
     sampling = SamplingParameters(seed=request_id if seed is None else seed)
-    return Request(request_id, prompt, limit, sampling, eos_ids)
+    return Request(
+        request_id, prompt, limit, sampling, eos_ids, priority, prefix_reuse=prefix_reuse
+    )
 
 
 @dataclass
@@ -40,6 +45,7 @@ class Got:
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
     failure: str | None = None
+    reused: int = 0
 
     @property
     def ended(self) -> bool:
@@ -72,6 +78,9 @@ class Driver:
         self.scheduler.check_books()
         if planned is None:
             return None
+        for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
+            for place in places_written(lane, self.scheduler.geometry.page_tokens):
+                assert place in resident.private, "a shared page is written"
         sequence = self.model.submit(planned.round)
         self.scheduler.begin(planned, sequence)
         self.sequences.append(sequence)
@@ -95,6 +104,7 @@ class Driver:
                 got.tokens += event.tokens
                 got.logprobs += event.logprobs
                 got.finish = event.finish
+                got.reused = event.reused_prompt_tokens
         self.scheduler.check_books()
 
     def turn(self) -> list[str]:

@@ -1,16 +1,17 @@
 """A model without a device: runs rounds as the programs' semantics say, in plain Python.
 
-A sampled token is a hash of the tokens that the lane's page table shows for positions
-0 … consumed − 1, of the seed and of nothing else; so a wrong page, position, slot or seed changes
-tokens. `alone` computes what a request must get. It also refuses what a device couldn't detect:
-a page that two requests use while a round of either is in flight, and a round beyond its program.
+A sampled token is a hash of what the lane's memory shows (`fake_memory`: pages through its page
+table, and its state row), of the seed and of nothing else; so a wrong page, row, position, slot or
+seed changes tokens. `alone` computes what a request must get. It also refuses what a device
+couldn't detect: a page or row that is written while somebody else uses it, and a round beyond its
+program.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
 
@@ -25,62 +26,27 @@ from helios.runtime.rounds import (
     Round,
 )
 from helios.scheduler import Finish, Request
+from tests.scheduler.fake_geometry import VOCABULARY, geometry
+from tests.scheduler.fake_memory import PAGED, FakeMemory, Kind
 
-VOCABULARY = 23
+__all__ = [
+    "PAGED",
+    "VOCABULARY",
+    "FakeModel",
+    "Kind",
+    "alone",
+    "geometry",
+    "next_token",
+    "scores_alone",
+]
+
 WITH_PROMPTS = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
+ADMITTING = (Operation.INITIALIZE, Operation.RESTORE, Operation.RESUME)
 
 
-def geometry(
-    *,
-    slots: int = 4,
-    pages: int = 12,
-    page_tokens: int = 4,
-    context: int = 40,
-    prefill: Sequence[tuple[int, int]] = ((4, 4), (16, 4)),
-    decode: Sequence[int] = (1, 2, 4),
-    initialize: Sequence[int] = (1, 4),
-    mixed: Sequence[tuple[int, int]] = (),
-    scored: Sequence[tuple[int, int]] = (),
-    host_fed: Collection[Operation] = (),
-) -> Geometry:
-    """A geometry with the given (P, B) of programs with prompts' chunks and B of the others. The
-    programs of operations in `host_fed` take their pending tokens from the host."""
-    programs: list[ProgramInfo] = []
-
-    def add(name: str, operation: Operation, lanes: int, width: int, packed: int) -> None:
-        number, fed = len(programs), operation in host_fed
-        programs.append(
-            ProgramInfo(number, name, operation, lanes, 0, width, packed, launches=3, host_fed=fed)
-        )
-
-    for lanes in initialize:
-        add(f"initialize.b{lanes}", Operation.INITIALIZE, lanes, 0, 0)
-    for packed, lanes in prefill:
-        add(f"prefill.p{packed}", Operation.PREFILL, lanes, 1, packed)
-    for lanes in decode:
-        add(f"decode.b{lanes}", Operation.DECODE, lanes, 1, lanes)
-    for packed, lanes in mixed:
-        add(f"mixed.p{packed}", Operation.MIXED, lanes, 1, packed)
-    for packed, lanes in scored:
-        add(f"scored.p{packed}", Operation.SCORED_PREFILL, lanes, 1, packed)
-    return Geometry(
-        target="fake",
-        kernel_path="fake",
-        request_slots=slots,
-        cache_pages=pages,
-        page_tokens=page_tokens,
-        pages_per_request=-(-context // page_tokens),
-        max_context_tokens=context,
-        vocabulary_tokens=VOCABULARY,
-        input_tokens=VOCABULARY,
-        frames=2,
-        programs=tuple(programs),
-    )
-
-
-def next_token(context: Sequence[int | None], seed: int) -> tuple[int, float]:
-    """(token, logprob) that follows the context."""
-    digest = hashlib.blake2b(repr((list(context), seed)).encode(), digest_size=8).digest()
+def next_token(seen: Sequence[int | None], seed: int) -> tuple[int, float]:
+    """(token, logprob) that follows what is seen."""
+    digest = hashlib.blake2b(repr((list(seen), seed)).encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
     return number % VOCABULARY, -(number % 1000) / 1000
 
@@ -98,13 +64,13 @@ def scores_alone(prompt: Sequence[int]) -> list[float]:
     return [score(prompt[:i], prompt[i]) for i in range(1, len(prompt))]
 
 
-def alone(request: Request) -> tuple[list[int], list[float], Finish]:
+def alone(request: Request, kind: Kind = PAGED) -> tuple[list[int], list[float], Finish]:
     """(tokens, logprobs, finish) of a request that nothing disturbs."""
     context = list(request.prompt)
     tokens: list[int] = []
     logprobs: list[float] = []
     while True:
-        token, logprob = next_token(context, request.sampling.seed)
+        token, logprob = next_token(kind.seen(context, context), request.sampling.seed)
         context.append(token)
         tokens.append(token)
         logprobs.append(logprob)
@@ -145,8 +111,9 @@ class FakeModel:
     is a sequence whose program fails. Time passes only while a round runs: `cost_ns` says how
     much, of a program, its lanes and its prompt tokens."""
 
-    def __init__(self, model_geometry: Geometry) -> None:
+    def __init__(self, model_geometry: Geometry, kind: Kind = PAGED) -> None:
         self.geometry = model_geometry
+        self.memory = FakeMemory(model_geometry, kind)
         self.tamper: Callable[[Completion], Completion] = lambda completion: completion
         self.breaks_at: int | None = None
         self.cost_ns: Callable[[ProgramInfo, int, int], int] = default_cost_ns
@@ -155,9 +122,6 @@ class FakeModel:
         self.programs_run: list[str] = []
         self.lanes_submitted: list[int] = []
         self._states = [_State() for _ in range(model_geometry.request_slots)]
-        self._cache: list[list[int | None]] = [
-            [None] * model_geometry.page_tokens for _ in range(model_geometry.cache_pages)
-        ]
         self._queued: deque[_Submission] = deque()
         self._answers: dict[int, Completion] = {}
         self._unread: dict[int, _Submission] = {}
@@ -196,7 +160,8 @@ class FakeModel:
             for lane in round_.lanes
         )
         assert len({lane.slot for lane in lanes}) == len(lanes), "a slot has two lanes"
-        self._check_pages(lanes)
+        in_flight = [lane for unread in self._unread.values() for lane in unread.lanes]
+        self.memory.check_sharing([*in_flight, *lanes])
         self._sequence += 1
         submission = _Submission(self._sequence, program, lanes)
         self._queued.append(submission)
@@ -206,14 +171,6 @@ class FakeModel:
 
     def _in_flight(self, slot: int) -> bool:
         return any(lane.slot == slot for s in self._unread.values() for lane in s.lanes)
-
-    def _check_pages(self, lanes: tuple[LaneWork, ...]) -> None:
-        owners: dict[int, tuple[int, int]] = {}
-        in_flight = [lane for submission in self._unread.values() for lane in submission.lanes]
-        for lane in (*in_flight, *lanes):
-            for page in lane.pages:
-                owner = owners.setdefault(page, (lane.slot, lane.generation))
-                assert owner == (lane.slot, lane.generation), f"page {page} has two owners"
 
     def completed(self, sequence: int) -> bool:
         return sequence in self._answers
@@ -247,9 +204,14 @@ class FakeModel:
         self.programs_run.append(submission.program.name)
         operation = submission.program.operation
         answers: tuple[LaneCompletion, ...] = ()
-        if operation is Operation.INITIALIZE:
+        if operation in ADMITTING:
             for lane in submission.lanes:
-                self._initialize(lane)
+                self._begin(lane, operation)
+        elif operation is Operation.SNAPSHOT:
+            for lane in submission.lanes:
+                state = self._states[lane.slot]
+                assert state.generation == lane.generation
+                self.memory.save(lane, state.consumed)
         else:
             answers = tuple(self._step(lane, submission.program) for lane in submission.lanes)
         started_ns = self.clock_ns
@@ -259,11 +221,17 @@ class FakeModel:
             submission.sequence, answers, started_ns, self.clock_ns
         )
 
-    def _initialize(self, lane: LaneWork) -> None:
+    def _begin(self, lane: LaneWork, operation: Operation) -> None:
         admission = lane.admission
         assert admission is not None
+        if operation is Operation.INITIALIZE:
+            self.memory.begin(lane)
+        else:
+            self.memory.restore(lane)
+        assert (lane.pending_token >= 0) == (operation is Operation.RESUME)
         self._states[lane.slot] = _State(
             generation=lane.generation,
+            pending=lane.pending_token,
             consumed=lane.start,
             emitted=admission.emitted,
             output_limit=admission.output_limit,
@@ -286,17 +254,16 @@ class FakeModel:
         else:
             fed = [lane.pending_token if program.host_fed else state.pending]
             start = state.consumed
-        for position, token in enumerate(fed, start):
-            page, offset = divmod(position, self.geometry.page_tokens)
-            self._cache[state.table[page]][offset] = token
+        assert lane.start == state.consumed, "the host's endpoint isn't the device's"
+        self.memory.consume((lane.slot, lane.generation), state.table, start, fed)
         state.consumed += len(fed)
-        context = self._context(state)
+        seen = self.memory.seen(lane.slot, state.table, state.consumed)
         scores = tuple(
-            score(context[:end], target) for end, target in enumerate(lane.targets, start + 1)
+            score(seen[:end], target) for end, target in enumerate(lane.targets, start + 1)
         )
         if not lane.sample:
             return self._answer(lane, state, (), (), error, scores)
-        token, logprob = next_token(context, state.seed)
+        token, logprob = next_token(seen, state.seed)
         state.pending = token
         state.emitted += 1
         if token in state.eos_ids:
@@ -304,13 +271,6 @@ class FakeModel:
         elif state.emitted == state.output_limit:
             state.finished = DeviceFinish.LIMIT
         return self._answer(lane, state, (token,), (logprob,), error, scores)
-
-    def _context(self, state: _State) -> list[int | None]:
-        page_tokens = self.geometry.page_tokens
-        return [
-            self._cache[state.table[position // page_tokens]][position % page_tokens]
-            for position in range(state.consumed)
-        ]
 
     def _answer(
         self,
