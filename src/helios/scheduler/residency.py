@@ -9,6 +9,7 @@ and `Scheduler` call it.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from operator import attrgetter
 
 from helios.runtime.geometry import Geometry
@@ -116,9 +117,10 @@ class Residency:
         insort(self.admitted, resident, key=_BY_RANK)
         return resident
 
-    def begun(self, resident: Resident) -> None:
-        """The round that gives a new resident its state has been submitted."""
-        self.admitted.remove(resident)
+    def begun(self, residents: Iterable[Resident]) -> None:
+        """The round that gives new residents their state has been submitted."""
+        for resident in residents:
+            self.admitted.remove(resident)
 
     # ------------------------------------------------------------ pages
 

@@ -194,9 +194,10 @@ class Scheduler:
             for lane in planned.round.lanes:
                 self.counters.prefilled_tokens += len(lane.tokens)
             self._snapshots.prompts_went_on(planned)
+        elif operation is Operation.SNAPSHOT:
+            self._snapshots.begun(planned)
         elif operation in ADMITTING:
-            for resident in planned.residents:
-                self._residency.begun(resident)
+            self._residency.begun(planned.residents)
 
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;

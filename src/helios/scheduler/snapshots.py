@@ -97,18 +97,21 @@ class Snapshots:
         """A round of the snapshots that are due, as many as fit in one."""
         if not self._due:
             return None
-        largest = self._programs[-1].batch_capacity
-        residents, self._due = self._due[:largest], self._due[largest:]
+        residents = self._due[: self._programs[-1].batch_capacity]
         lanes = [
             LaneWork(
                 r.slot, r.generation, r.due_endpoint, (), False, r.pages, snapshot_row=r.due_row
             )
             for r in residents
         ]
-        for resident in residents:
+        return planned_round(self._programs, residents, lanes)
+
+    def begun(self, planned: PlannedRound) -> None:
+        """A planned round of snapshots has been submitted."""
+        for resident in planned.residents:
+            self._due.remove(resident)
             resident.saved = max(resident.saved, resident.due_endpoint)
             resident.due_endpoint = resident.due_row = -1
-        return planned_round(self._programs, residents, lanes)
 
     def fence(self, resident: Resident, lane: LaneWork) -> None:
         """The fence of a snapshot's round has passed, and nothing was wrong."""
