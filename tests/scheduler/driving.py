@@ -8,6 +8,7 @@ from helios.runtime.rounds import SamplingParameters
 from helios.scheduler import (
     Event,
     Finish,
+    PromptScored,
     Request,
     RequestFailed,
     Scheduler,
@@ -43,6 +44,7 @@ class Got:
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    scores: list[float] | None = None
     finish: Finish | None = None
     failure: str | None = None
     reused: int = 0
@@ -99,6 +101,10 @@ class Driver:
             assert not got.ended, f"an event after the last one: {event}"
             if isinstance(event, RequestFailed):
                 got.failure = event.message
+            elif isinstance(event, PromptScored):
+                assert got.scores is None, "scored twice"
+                assert not got.tokens, "scored after the first token"
+                got.scores = list(event.logprobs)
             else:
                 assert isinstance(event, TokensEmitted)
                 got.tokens += event.tokens

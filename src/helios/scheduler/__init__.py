@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from helios.scheduler.counters import SchedulerCounters
-    from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
+    from helios.scheduler.events import (
+        Event,
+        Finish,
+        PromptScored,
+        RequestFailed,
+        TokensEmitted,
+    )
     from helios.scheduler.options import SchedulerOptions
     from helios.scheduler.planned import PlannedRound
     from helios.scheduler.requests import Request
@@ -20,6 +26,7 @@ __all__ = [
     "Event",
     "Finish",
     "PlannedRound",
+    "PromptScored",
     "Request",
     "RequestFailed",
     "Scheduler",
@@ -32,6 +39,7 @@ _MODULES: Final = {
     "Event": "events",
     "Finish": "events",
     "PlannedRound": "planned",
+    "PromptScored": "events",
     "Request": "requests",
     "RequestFailed": "events",
     "Scheduler": "scheduler",

@@ -7,7 +7,7 @@ A request that could be served once others have ended isn't refused: it waits.
 from __future__ import annotations
 
 from helios.errors import AdmissionError
-from helios.runtime.geometry import Geometry
+from helios.runtime.geometry import Geometry, Operation
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
 
@@ -43,6 +43,12 @@ def check_request(request: Request, geometry: Geometry) -> None:
             f"the priority is {request.priority}",
             where=where,
             remedy=f"Choose one in [-{PRIORITIES}, {PRIORITIES}]; lower is more urgent",
+        )
+    if request.score_prompt and not geometry.of(Operation.SCORED_PREFILL):
+        raise AdmissionError(
+            "this core can't score prompts: it has no SCORED_PREFILL program",
+            where=where,
+            remedy="Don't ask for logprobs of the prompt, or prepare the core with such programs",
         )
     total = len(prompt) + request.output_limit
     if total > geometry.max_context_tokens:

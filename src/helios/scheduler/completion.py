@@ -7,10 +7,13 @@ the whole round, a lane fault one request. `Scheduler.complete` checks all lanes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneError, LaneWork
 from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
+
+_ROUNDING: Final = 1e-3  # a certain token's logprob may be so much above 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,11 @@ def lane_fault(
         return f"{len(answer.tokens)} tokens were emitted, not {emitted}"
     if resident.ended_on_device:
         return None
+    if len(answer.scores) != len(work.targets):
+        return f"{len(answer.scores)} tokens are scored, not {len(work.targets)}"
+    for score, target in zip(answer.scores, work.targets, strict=True):
+        if target >= 0 and not score <= _ROUNDING:
+            return f"the logprob of prompt token {target} is {score}"
     expected_finish = DeviceFinish.RUNNING
     if emitted:
         token = answer.tokens[0]

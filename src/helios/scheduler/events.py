@@ -1,4 +1,4 @@
-"""What the scheduler reports about requests: tokens, ends and failures.
+"""What the scheduler reports about requests: scores, tokens, ends and failures.
 
 Data only, made by `Scheduler.complete`, `cancel` and `fail`; the worker maps it to wire messages.
 A request's events end with one that has a finish, or with a failure; nothing follows it.
@@ -18,6 +18,15 @@ class Finish(IntEnum):
     STOP = 3
     CANCELLED = 4
     FAILED = 5
+
+
+@dataclass(slots=True)
+class PromptScored:
+    """The logprobs in nats of a prompt's tokens from the second on; comes once, before the first
+    token, for a request that asked for them."""
+
+    request_id: int
+    logprobs: tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -41,4 +50,4 @@ class RequestFailed:
     message: str
 
 
-Event = TokensEmitted | RequestFailed
+Event = PromptScored | TokensEmitted | RequestFailed

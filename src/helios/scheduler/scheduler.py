@@ -17,7 +17,7 @@ from helios.scheduler.admission import check_request
 from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
-from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
+from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
 from helios.scheduler.integrity import IntegrityError, IntegrityReport, inspect
 from helios.scheduler.options import SchedulerOptions
 from helios.scheduler.planned import ADMITTING, PROMPTS, WITHOUT_RECORD, PlannedRound, advance
@@ -232,8 +232,16 @@ class Scheduler:
         because later completions are checked against them."""
         progress = resident.progress
         resident.consumed = answer.consumed
+        if answer.scores:
+            # From where the chunk began: a preempted prompt is scored anew.
+            progress.scores[answer.consumed - len(answer.scores) :] = answer.scores
         if not answer.tokens:
             return
+        if progress.wants_scores and resident.ending is not Ending.CANCELLED:
+            # The last token of the prompt has nothing after it to be scored.
+            scores = tuple(progress.scores[:-1])
+            events.append(PromptScored(progress.request.request_id, scores))
+            progress.scores.clear()
         progress.tokens.extend(answer.tokens)
         progress.emitted += len(answer.tokens)
         finish = None

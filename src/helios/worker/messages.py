@@ -26,13 +26,16 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """A prepared request. `request_id` is unique for the client's connection."""
+    """A prepared request. `request_id` is unique for the client's connection; `priority` is lower
+    where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens."""
 
     request_id: int
     prompt_tokens: list[int]
     output_limit: int
     sampling: Sampling
     eos_ids: list[int]
+    priority: int = 0
+    score_prompt: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=2, array_like=True):
@@ -75,12 +78,15 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
 
 
 class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
-    """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`."""
+    """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`.
+    `prompt_logprobs` are those of the prompt's tokens from the second on, in the first event of a
+    request that asked for them."""
 
     request_id: int
     tokens: list[int]
     logprobs: list[float]
     finish: int
+    prompt_logprobs: list[float] = []
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):

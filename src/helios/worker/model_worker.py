@@ -19,6 +19,7 @@ from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.rounds import Completion, Round, SamplingParameters
 from helios.scheduler import (
     Event,
+    PromptScored,
     Request,
     RequestFailed,
     Scheduler,
@@ -179,6 +180,8 @@ class ModelWorker:
                 seed=sampling.seed,
             ),
             eos_ids=tuple(message.eos_ids),
+            priority=message.priority,
+            score_prompt=message.score_prompt,
         )
         try:
             self.scheduler.submit(request)
@@ -195,8 +198,11 @@ class ModelWorker:
             self._note(self.scheduler.cancel_all())
 
     def _note(self, events: Sequence[Event]) -> None:
+        scores: Sequence[float] = ()
         for event in events:
-            if isinstance(event, RequestFailed):
+            if isinstance(event, PromptScored):
+                scores = event.logprobs  # the request's first token follows at once
+            elif isinstance(event, RequestFailed):
                 self._outgoing.append(FailedEvent(event.request_id, event.message))
             else:
                 self._outgoing.append(
@@ -205,8 +211,10 @@ class ModelWorker:
                         list(event.tokens),
                         list(event.logprobs),
                         event.finish or 0,
+                        list(scores),
                     )
                 )
+                scores = ()
 
     def _send(self) -> None:
         """Sends what there is as one batch."""

@@ -1,0 +1,190 @@
+"""Prompts whose own tokens' logprobs are wanted: chunks, collection, delivery, refusal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helios.errors import AdmissionError
+from helios.runtime.geometry import HistoryRules
+from helios.runtime.rounds import Completion
+from helios.scheduler import Finish, Request, SchedulerOptions
+from tests.scheduler.driving import Driver, request
+from tests.scheduler.fake_model import FakeModel, alone, geometry, scores_alone
+
+
+def scored(request_id: int, prompt: int | tuple[int, ...] = 5, limit: int = 4) -> Request:
+    return replace(request(request_id, prompt, limit), score_prompt=True)
+
+
+def model(pages: int = 40, **shape: int) -> FakeModel:
+    return FakeModel(geometry(pages=pages, scored=((4, 2), (12, 4)), **shape))
+
+
+def as_alone(driver: Driver, *requests: Request) -> bool:
+    return all(
+        (got.tokens, got.logprobs, got.finish) == alone(one)
+        and got.scores == (scores_alone(one.prompt) if one.score_prompt else None)
+        for one in requests
+        for got in [driver.got[one.request_id]]
+    )
+
+
+def test_a_prompt_is_scored_token_by_token_but_for_its_first() -> None:
+    driver = Driver(model())
+    one = scored(1, prompt=9)
+    driver.submit(one)
+    assert driver.drain()[:2] == ["initialize.b1", "scored.p12"]
+    assert driver.got[1].scores is not None
+    assert len(driver.got[1].scores) == 8
+    assert as_alone(driver, one)
+
+
+def test_a_prompt_of_one_token_has_nothing_to_score() -> None:
+    driver = Driver(model())
+    driver.submit(scored(1, prompt=1))
+    driver.drain()
+    assert driver.got[1].scores == []
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5, 12, 100])
+def test_scores_are_collected_over_chunks(chunk: int) -> None:
+    driver = Driver(model(), SchedulerOptions(prefill_chunk_tokens=chunk))
+    requests = [scored(1, prompt=30), scored(2, prompt=7)]
+    driver.submit(*requests)
+    driver.drain()
+    assert as_alone(driver, *requests)
+
+
+def test_the_chunk_is_no_larger_than_the_largest_program_that_scores() -> None:
+    driver = Driver(FakeModel(geometry(prefill=((16, 4),), scored=((5, 4),))))
+    driver.submit(scored(1, prompt=12))
+    assert [name for name in driver.drain() if name.startswith("scored")] == ["scored.p5"] * 3
+
+
+def test_scored_prompts_share_rounds_with_scored_prompts_only() -> None:
+    driver = Driver(model())
+    requests = [
+        scored(1, prompt=3),
+        request(2, prompt=3),
+        scored(3, prompt=3),
+        request(4, prompt=3),
+    ]
+    driver.submit(*requests)
+    launched = driver.drain()
+    prompts = [
+        (name, lanes)
+        for name, lanes in zip(launched, driver.model.lanes_submitted, strict=True)
+        if name.startswith(("prefill", "scored"))
+    ]
+    assert prompts[:2] == [("scored.p12", 2), ("prefill.p4", 2)]
+    assert as_alone(driver, *requests)
+
+
+def test_a_core_without_such_programs_refuses_the_request() -> None:
+    driver = Driver(FakeModel(geometry()))
+    with pytest.raises(AdmissionError, match=r"request 1: .* no SCORED_PREFILL program"):
+        driver.submit(scored(1))
+    assert driver.scheduler.counters.rejected == 1
+
+
+def test_a_cached_prompt_is_computed_again_where_it_is_scored() -> None:
+    shape = replace(model().geometry, history=HistoryRules(starts_at_pages=True))
+    driver = Driver(FakeModel(shape))
+    prompt = tuple(range(16))
+    driver.submit(request(1, prompt=prompt, limit=4))
+    driver.drain()
+    before = driver.scheduler.counters.prefilled_tokens
+    driver.submit(request(2, prompt=prompt, limit=4))
+    driver.drain()
+    plain = driver.scheduler.counters.prefilled_tokens - before
+    driver.submit(scored(3, prompt=prompt, limit=4))
+    driver.drain()
+    again = driver.scheduler.counters.prefilled_tokens - before - plain
+    assert (plain, again) == (4, 16)
+    assert as_alone(driver, scored(3, prompt=prompt, limit=4))
+
+
+def test_a_cancelled_request_gets_no_scores() -> None:
+    driver = Driver(model())
+    driver.submit(scored(1, prompt=9))
+    while "scored.p12" not in driver.model.programs_run:
+        driver.launch()
+        driver.model.run_next()
+    driver.cancel(1)
+    driver.drain()
+    assert driver.got[1].scores is None
+    assert driver.got[1].finish is Finish.CANCELLED
+
+
+def without_scores(completion: Completion) -> Completion:
+    return replace(completion, lanes=tuple(replace(one, scores=()) for one in completion.lanes))
+
+
+def with_nan(completion: Completion) -> Completion:
+    return replace(
+        completion,
+        lanes=tuple(
+            replace(one, scores=tuple(math.nan for _ in one.scores)) for one in completion.lanes
+        ),
+    )
+
+
+def with_likelier_than_certain(completion: Completion) -> Completion:
+    return replace(
+        completion,
+        lanes=tuple(
+            replace(one, scores=tuple(1.0 for _ in one.scores)) for one in completion.lanes
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [
+        (without_scores, "0 tokens are scored, not 5"),
+        (with_nan, "logprob of prompt token .* is nan"),
+        (with_likelier_than_certain, r"logprob of prompt token .* is 1\.0"),
+    ],
+)
+def test_scores_that_cant_be_true_fail_their_request(tamper: object, says: str) -> None:
+    driver = Driver(model())
+    driver.submit(scored(1, prompt=5), request(2, prompt=5))
+    driver.model.tamper = tamper  # type: ignore[assignment]
+    while not driver.got[1].ended:
+        driver.turn()
+    driver.model.tamper = lambda completion: completion
+    driver.drain()
+    assert driver.got[1].scores is None
+    with pytest.raises(AssertionError, match=says):
+        raise AssertionError(driver.got[1].failure)
+    assert as_alone(driver, request(2, prompt=5))
+
+
+@given(
+    prompts=st.lists(
+        st.tuples(st.integers(1, 20), st.integers(1, 10), st.booleans()), min_size=1, max_size=6
+    ),
+    pages=st.integers(8, 16),
+    chunk=st.sampled_from([None, 1, 3, 8]),
+    frames=st.sampled_from([1, 2]),
+)
+@settings(deadline=None, max_examples=80)
+def test_scores_are_those_of_the_prompt_alone_whatever_else_runs(
+    prompts: list[tuple[int, int, bool]], pages: int, chunk: int | None, frames: int
+) -> None:
+    requests = [
+        replace(request(i, prompt, limit), score_prompt=wanted)
+        for i, (prompt, limit, wanted) in enumerate(prompts)
+    ]
+    driver = Driver(
+        model(pages),
+        SchedulerOptions(prefill_chunk_tokens=chunk, frames_in_flight=frames),
+    )
+    driver.submit(*requests)
+    driver.drain()
+    assert as_alone(driver, *requests)
