@@ -26,7 +26,12 @@ RULES = [
     HistoryRules(restores=True, names_endpoint=True),
     HistoryRules(restores=True),
 ]
-TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14).map(tuple)
+# Prompts that have a lot in common: zeros, but for a one somewhere, or nowhere.
+TOKENS = st.builds(
+    lambda length, one: tuple(int(index == one) for index in range(length)),
+    st.integers(1, 13),
+    st.sampled_from([99, 99, 2, 5, 8]),
+)
 IDENTITIES = st.sampled_from([b"", b"adapter"])
 
 
@@ -48,10 +53,10 @@ class PrefixCacheMachine(RuleBasedStateMachine):
 
     @initialize(
         pages=st.integers(2, 12),
-        size=st.integers(1, 4),
-        rows=st.integers(0, 3),
+        size=st.sampled_from([1, 2, 3, 4, 4]),
+        rows=st.sampled_from([0, 1, 2, 3, 3]),
         rules=st.sampled_from(RULES),
-        window=st.sampled_from([0, 0, 1, 3, 6]),
+        window=st.sampled_from([0, 0, 1, 3, 5]),
     )
     def start(self, pages: int, size: int, rows: int, rules: HistoryRules, window: int) -> None:
         self.rules = HistoryRules(
@@ -68,6 +73,7 @@ class PrefixCacheMachine(RuleBasedStateMachine):
         self.row_content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
         self.private_rows: list[int] = []
         self.evicted: list[int] = []
+        self.seen: dict[tuple[tuple[int, ...], bytes], None] = {}
 
     def one(self, data: st.DataObject) -> Resident:
         return data.draw(st.sampled_from(self.residents))
@@ -81,9 +87,16 @@ class PrefixCacheMachine(RuleBasedStateMachine):
         self.evicted += self.naive.evict(max(0, count - free))
         return True
 
+    @invariant()
+    def finds_what_is_there(self) -> None:
+        """Prompts that were there before, and others that begin like them."""
+        for tokens, identity in list(self.seen)[-6:]:
+            self.look((*tokens, 0), identity, len(tokens))
+            self.look(tokens, identity, len(tokens) - 2)
+
     @rule(tokens=TOKENS, identity=IDENTITIES, cut=st.integers(0, 13))
     def look(self, tokens: tuple[int, ...], identity: bytes, cut: int) -> None:
-        limit = min(cut, len(tokens) - 1)
+        limit = max(0, min(cut, len(tokens) - 1))
         match = self.cache.match(tokens, limit, identity)
         endpoint, rows = self.naive.match(identity, tokens, limit)
         assert match.endpoint == endpoint
@@ -98,6 +111,8 @@ class PrefixCacheMachine(RuleBasedStateMachine):
 
     @rule(tokens=TOKENS, identity=IDENTITIES)
     def arrive(self, tokens: tuple[int, ...], identity: bytes) -> None:
+        self.seen.pop((tokens, identity), None)
+        self.seen[tokens, identity] = None
         match = self.cache.match(tokens, len(tokens) - 1, identity)
         missing = -(-len(tokens) // self.size) - len(match.pages)
         fits = self.cache.can_take(missing, match)
@@ -114,17 +129,49 @@ class PrefixCacheMachine(RuleBasedStateMachine):
         resident = Resident(identity, tokens, hold, naive, list(match.pages), match.endpoint)
         self.residents.append(resident)
         assert self.take(missing, resident.private) == fits
-        if fits:
-            resident.pages += resident.private
-        else:
+        if not fits:
+            self.drop(resident)
+            return
+        resident.pages += resident.private
+
+    @rule(
+        tokens=TOKENS,
+        identity=IDENTITIES,
+        before_the_end=st.integers(0, 3),
+        snapshot=st.booleans(),
+        leaves=st.booleans(),
+    )
+    def serve(
+        self,
+        tokens: tuple[int, ...],
+        identity: bytes,
+        before_the_end: int,
+        snapshot: bool,
+        leaves: bool,
+    ) -> None:
+        """What happens most: a request comes, is computed and published, and often leaves."""
+        count = len(self.residents)
+        self.arrive(tokens, identity)
+        if len(self.residents) == count:
+            return
+        resident = self.residents[-1]
+        self.advance(
+            resident, len(tokens) if self.rules.names_endpoint else len(tokens) - before_the_end
+        )
+        self.publish_some(resident, len(tokens) - before_the_end, snapshot)
+        if leaves:
             self.drop(resident)
 
     @precondition(lambda self: self.residents)
     @rule(data=st.data(), count=st.integers(1, 8))
     def compute(self, data: st.DataObject, count: int) -> None:
-        """Rounds complete; a private page holds what was computed when it is full."""
+        """Rounds complete."""
         resident = self.one(data)
-        resident.done = min(resident.done + count, len(resident.tokens))
+        self.advance(resident, resident.done + count)
+
+    def advance(self, resident: Resident, done: int) -> None:
+        """A private page holds what was computed when it is full."""
+        resident.done = max(resident.done, min(done, len(resident.tokens)))
         for index, page in enumerate(resident.pages):
             end = (index + 1) * self.size
             if page in resident.private and end <= resident.done:
@@ -133,7 +180,9 @@ class PrefixCacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.residents)
     @rule(data=st.data())
     def unpin_row(self, data: st.DataObject) -> None:
-        resident = self.one(data)
+        self.restored(self.one(data))
+
+    def restored(self, resident: Resident) -> None:
         self.cache.unpin_row(resident.hold)
         resident.naive.row = -1
         self.naive.settle()
@@ -162,8 +211,10 @@ class PrefixCacheMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.residents)
     @rule(data=st.data(), cut=st.integers(0, 14), snapshot=st.booleans())
     def publish(self, data: st.DataObject, cut: int, snapshot: bool) -> None:
-        resident = self.one(data)
-        endpoint = resident.done if cut > resident.done else cut
+        self.publish_some(self.one(data), cut, snapshot)
+
+    def publish_some(self, resident: Resident, cut: int, snapshot: bool) -> None:
+        endpoint = max(0, min(cut, resident.done))
         row = -1
         if not self.rules.names_endpoint and endpoint != resident.done:
             snapshot = False  # only the live state can be saved
@@ -276,6 +327,6 @@ def _tokens_to(node: object) -> tuple[int, ...]:
 
 
 PrefixCacheMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None
+    max_examples=400, stateful_step_count=50, deadline=None
 )
 TestPrefixCache = PrefixCacheMachine.TestCase

@@ -251,6 +251,21 @@ def test_snapshots_have_their_own_order_and_leave_the_pages() -> None:
     cache.check_books([], [0, 1])
 
 
+def test_a_snapshot_that_is_offered_again_counts_as_used() -> None:
+    cache = PrefixCache(16, SIZE, 2, PAGED)
+    prompts = [[10 * n + i for i in range(7)] for n in range(2)]
+    served(cache, prompts[0], 6, snapshot=True)
+    served(cache, prompts[1], 6, snapshot=True)
+    again = Resident(cache, prompts[0])
+    cache.unpin_row(again.hold)
+    cache.release(cache.hold(cache.match(prompts[1], 6)))
+    row = cache.match(prompts[1], 6).row
+    assert cache.store.attach(again.hold.path[0], (4, 5), 99) is False
+    assert cache.take_row() == row
+    again.leave()
+    cache.check_books([], [row])
+
+
 def test_a_snapshot_goes_with_the_pages_it_needs() -> None:
     cache = PrefixCache(8, SIZE, 2, PAGED)
     served(cache, range(7), 6, snapshot=True)
