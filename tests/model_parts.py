@@ -27,7 +27,15 @@ from ignition.preparation.weights import WeightSet
 from tests.checkpoints import write_huggingface
 
 WEIGHTS = "weights"
-TINY_EXTENTS = Extents(32, (32, 128), (1, 2, 4, 8, 16, 32), 512)
+TINY_EXTENTS = Extents(
+    32,
+    (32, 128),
+    (1, 2, 4, 8, 16, 32),
+    512,
+    mixed=(32, 128),
+    scored_prefill=(32, 128),
+    restore=(32,),
+)
 
 
 @dataclass(frozen=True)
@@ -47,28 +55,32 @@ class ModelParts:
         threads: int | None = 1,
         request_slots: int | None = None,
         cache_tokens: int | None = None,
+        snapshots: int = 0,
         device: Device | None = None,
     ) -> ModelRuntime:
-        """A runtime over these parts; `cache_tokens` is what the cache holds in all, `device`
-        replaces the target's own."""
+        """A runtime over these parts; `cache_tokens` is what the cache's pages hold in all,
+        `device` replaces the target's own."""
         nbytes = None
         if cache_tokens is not None:
             page_tokens = self.contract.model.cache.page_tokens
-            page = sum(
-                buffer.nbytes
-                for buffer in self.manifest.buffers
-                if buffer.buffer_class == execution_pb2.BUFFER_CLASS_CACHE
-            )
-            nbytes = -(-cache_tokens // page_tokens) * page
+            pages = -(-cache_tokens // page_tokens)
+            nbytes = pages * self._row_nbytes(execution_pb2.LEADING_COUNT_CACHE_PAGES)
+            nbytes += snapshots * self._row_nbytes(execution_pb2.LEADING_COUNT_SNAPSHOT_ROWS)
         return ModelRuntime.from_parts(
             self.contract,
             self.manifest,
             {WEIGHTS: self.weights},
             target=target,
             options=DeviceOptions(threads=threads, instruction_set=instruction_set),
-            capacities=Capacities(request_slots=request_slots, cache_nbytes=nbytes),
+            capacities=Capacities(
+                request_slots=request_slots, cache_nbytes=nbytes, snapshot_rows=snapshots
+            ),
             device=device,
         )
+
+    def _row_nbytes(self, leading: execution_pb2.LeadingCount) -> int:
+        """Bytes of one row over all buffers with this leading count."""
+        return sum(b.nbytes for b in self.manifest.buffers if b.leading == leading)
 
 
 def capture(

@@ -33,6 +33,7 @@ GENERATIONS = itertools.count(1)
 # that grow further than the others do (rounding alone, simulated in numpy, gives 1.2e-2).
 BF16_LIMITS = dict.fromkeys(VARIANTS, 1e-2) | {"smollm": 1.5e-2}
 _TIMEOUT_MS = 120_000
+_PACKED = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
 
 
 def smallest(
@@ -40,7 +41,7 @@ def smallest(
 ) -> ProgramInfo:
     """The smallest program of an operation that takes so many lanes and packed tokens."""
     for program in geometry.of(operation):
-        roomy = operation is not Operation.PREFILL or program.packed_token_capacity >= tokens
+        roomy = operation not in _PACKED or program.packed_token_capacity >= tokens
         if program.batch_capacity >= lanes and roomy:
             return program
     raise AssertionError(f"no {operation.name} program takes {lanes} lanes and {tokens} tokens")

@@ -26,9 +26,9 @@ from ignition import recipes
 from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
 from ignition.preparation.export import Carrier
+from ignition.preparation.extents import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.locating import locate
-from ignition.preparation.paged_text import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
-from ignition.preparation.prepare import Options
+from ignition.preparation.options import Options
 from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
@@ -41,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_NONE: Final = "none"  # a list of programs that is empty
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -84,6 +85,24 @@ def prepare(
         str | None,
         typer.Option(help="Lanes of each decode program; default: 1,2,4,8,16,32 and MAX_ACTIVE."),
     ] = None,
+    mixed: Annotated[
+        str | None,
+        typer.Option(
+            help="Tokens of each program that decodes and takes a prompt's chunk in one, or none;"
+            " default: as --prefill's."
+        ),
+    ] = None,
+    scored_prefill: Annotated[
+        str | None,
+        typer.Option(help="Tokens of each program that scores a prompt, or none; default: 32,128."),
+    ] = None,
+    restore: Annotated[
+        str | None,
+        typer.Option(
+            help="Lanes of each program that takes or restores snapshots, or none;"
+            " default: MAX_ACTIVE."
+        ),
+    ] = None,
     max_context: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens of the longest request; default: the model's."),
@@ -122,6 +141,11 @@ def prepare(
         max_context=max_context,
         sampling=parse_sampling(sampling),
         tuning=tuning,
+        mixed=None if mixed is None else _optional("--mixed", mixed),
+        scored_prefill=(
+            None if scored_prefill is None else _optional("--scored-prefill", scored_prefill)
+        ),
+        restore=None if restore is None else _optional("--restore", restore),
     )
     options.check()
     private_key = signing.read_private_key(key)
@@ -177,6 +201,11 @@ def _capacities(option: str, text: str) -> tuple[int, ...]:
         raise typer.BadParameter(
             f"{text!r} is no list of numbers like 1,2,4", param_hint=option
         ) from error
+
+
+def _optional(option: str, text: str) -> tuple[int, ...]:
+    """A list that may be empty."""
+    return () if text == _NONE else _capacities(option, text)
 
 
 class _Interrupted(BaseException):

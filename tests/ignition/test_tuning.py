@@ -28,7 +28,7 @@ from tests.silence import Silent
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OPTIONS = Options(
     namespace="tests", served_id="tiny", max_active=2, prefill=(8, 32), decode=(1, 2),
-    max_context=128, tuning=True,
+    max_context=128, tuning=True, mixed=(32,), scored_prefill=(8,),
 )  # fmt: skip
 PROMPTS = ([5, 9, 2, 7], [11, 3] * 9, [1])
 
@@ -59,7 +59,8 @@ def kernels(program: Program) -> list[str]:
 
 def test_each_program_that_multiplies_has_a_producer(cores: tuple[Path, Path]) -> None:
     manifest = manifest_of(cores[0])
-    multiplying = ["prefill.p8", "prefill.p32", "decode.b1", "decode.b2"]
+    multiplying = ["prefill.p8", "prefill.p32", "decode.b1", "decode.b2", "mixed.b2p32",
+                   "scored_prefill.p8"]  # fmt: skip
     assert [producer.name for producer in manifest.tuning] == [f"tune.{n}" for n in multiplying]
     programs = {program.name: program for program in manifest.programs}
     assert programs["initialize.b2"].tuned == ()
@@ -145,8 +146,9 @@ def test_only_what_is_selected_is_tuned(cores: tuple[Path, Path]) -> None:
         runtime = model.runtime
         choices = [int(runtime.read_buffer(f"tuned.decode.b1.{n}")[0]) for n in range(4)]
         assert all(0 <= choice < BLOCKINGS for choice in choices)
-        # Three producers ran: two prefill programs and one DECODE program.
+        # Four producers ran: three programs for prompts and one DECODE program.
+        left_out = ("tune.decode.b2", "tune.mixed.b2p32")
         assert runtime.launches() == sum(
-            len(p.launches) for p in manifest_of(cores[0]).tuning if p.name != "tune.decode.b2"
+            len(p.launches) for p in manifest_of(cores[0]).tuning if p.name not in left_out
         )
     assert FRAMES == 2

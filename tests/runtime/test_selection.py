@@ -62,8 +62,8 @@ def test_a_missing_operation_is_refused(manifest: Manifest, operation: Operation
 def test_uncovered_slots_and_other_operations_are_refused(manifest: Manifest) -> None:
     with pytest.raises(ContractError, match="no DECODE program of width 1 takes 5 lanes"):
         choose_programs(manifest, 5)
-    foreign = replace(manifest.programs[0], name="restore", operation=Operation.RESTORE)
-    with pytest.raises(ContractError, match="RESTORE"):
+    foreign = replace(manifest.programs[0], name="vision", operation=Operation.VISION)
+    with pytest.raises(ContractError, match="VISION"):
         refuse_unsupported((*manifest.programs, foreign))
 
 

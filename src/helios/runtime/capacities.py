@@ -1,5 +1,5 @@
-"""Load-time choices of capacity: request slots, speculative width, cache pages, and the memory
-that they take.
+"""Load-time choices of capacity: request slots, speculative width, cache pages, snapshots, and the
+memory that they take.
 
 Pure functions of contract, manifest and what the operator asked for; nothing is allocated. The
 result becomes the runtime's geometry. Also used by inspection, before anything is loaded.
@@ -21,6 +21,9 @@ from helios.wording import counted, show_size
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
 DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory
+SNAPSHOTS_LIMIT: Final = 1 << 20
+DEFAULT_SNAPSHOTS: Final = 2  # a slot, if the cache's memory allows it
+DEFAULT_SNAPSHOT_SHARE: Final = 4  # by default snapshots take at most 1/4 of the cache's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Capacities:
     The cache is given in bytes or as a share (0 to 1) of what is free beside everything else that
     the model takes, its weights included. `speculative_width` bounds the target tokens of a lane;
     0 is without speculation. `history_drafting` is for requests to draft from their own text.
+    `snapshot_rows` counts snapshots, whose memory is part of the cache's.
     """
 
     request_slots: int | None = None
@@ -37,6 +41,7 @@ class Capacities:
     cache_share: float | None = None
     speculative_width: int | None = None
     history_drafting: bool = False
+    snapshot_rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.cache_share is None:
@@ -89,14 +94,57 @@ def page_nbytes(manifest: Manifest) -> int:
     )
 
 
-def beside_cache_nbytes(manifest: Manifest, request_slots: int) -> int:
-    """Bytes of everything but the cache: both frames, the arena, the weights as stored."""
-    counts = {LeadingCount.REQUEST_SLOTS: request_slots, LeadingCount.CACHE_PAGES: 1}
+def state_row_nbytes(manifest: Manifest) -> int:
+    """Bytes of one state row over all buffers that have such rows."""
     return sum(
-        nbytes
-        for kind, nbytes in plan_memory(manifest, counts).nbytes_by_class().items()
-        if kind is not BufferClass.CACHE
+        buffer.nbytes for buffer in manifest.buffers if buffer.leading is LeadingCount.SNAPSHOT_ROWS
     )
+
+
+def beside_cache_nbytes(manifest: Manifest, request_slots: int, rows_per_request: int = 1) -> int:
+    """Bytes of everything but the cache's pages and snapshots: both frames, the arena, the weights
+    as stored, the live state rows of every slot."""
+    live = request_slots * rows_per_request
+    counts = {
+        LeadingCount.REQUEST_SLOTS: request_slots,
+        LeadingCount.CACHE_PAGES: 1,
+        LeadingCount.SNAPSHOT_ROWS: live,
+    }
+    taken = plan_memory(manifest, counts).nbytes_by_class()
+    return sum(taken.values()) - page_nbytes(manifest)
+
+
+def choose_snapshots(
+    contract: PreparedContract,
+    manifest: Manifest,
+    request_slots: int,
+    asked: Capacities,
+    available_nbytes: int,
+    free_nbytes: int,
+    snapshot_nbytes: int,
+) -> int:
+    """Snapshots of so many bytes: those asked for, or by default `DEFAULT_SNAPSHOTS` a slot as far
+    as a share of the cache's memory holds them and one whole context beside them. 0 bytes: the
+    core takes none."""
+    if not snapshot_nbytes:
+        if asked.snapshot_rows:
+            refuse(
+                "snapshots",
+                f"{asked.snapshot_rows} asked for, but the core is prepared without",
+                "Leave it out, or prepare the core with programs that restore",
+            )
+        return 0
+    if asked.snapshot_rows is not None:
+        if not 0 <= asked.snapshot_rows <= SNAPSHOTS_LIMIT:
+            refuse("snapshots", f"{asked.snapshot_rows} asked for, 0 to {SNAPSHOTS_LIMIT} can be")
+        return asked.snapshot_rows
+    budget = _cache_budget(asked, free_nbytes)
+    if budget is None:
+        budget = available_nbytes // DEFAULT_MEMORY_SHARE
+    one_context = pages_for(contract.max_context_tokens, contract.model.cache.page_tokens)
+    spare = max(budget - one_context * page_nbytes(manifest), 0)
+    most = min(spare, budget // DEFAULT_SNAPSHOT_SHARE) // snapshot_nbytes
+    return min(DEFAULT_SNAPSHOTS * request_slots, most)
 
 
 def choose_cache_pages(
@@ -106,32 +154,40 @@ def choose_cache_pages(
     asked: Capacities,
     available_nbytes: int,
     free_nbytes: int,
+    snapshots_nbytes: int = 0,
 ) -> int:
-    """Pages that fit what was asked for, or by default `DEFAULT_CONTEXT_TOKENS` a slot within
-    the machine's share; always at least one whole context. A share that was asked for is one of
-    `free_nbytes`, what the rest of the model leaves of `available_nbytes`."""
+    """Pages that fit what was asked for beside `snapshots_nbytes`, or by default
+    `DEFAULT_CONTEXT_TOKENS` a slot within the machine's share; always at least one whole context.
+    A share that was asked for is one of `free_nbytes`, what the rest of the model leaves of
+    `available_nbytes`."""
     page_tokens = contract.model.cache.page_tokens
     one_context = pages_for(contract.max_context_tokens, page_tokens)
     nbytes = page_nbytes(manifest)
     if nbytes == 0:
         return one_context * request_slots
-    budget = asked.cache_nbytes
-    if asked.cache_share is not None:
-        budget = int(asked.cache_share * max(free_nbytes, 0))
+    budget = _cache_budget(asked, free_nbytes)
     if budget is None:
         tokens = min(contract.max_context_tokens, DEFAULT_CONTEXT_TOKENS)
         wanted = request_slots * pages_for(tokens, page_tokens)
-        share = available_nbytes // DEFAULT_MEMORY_SHARE // nbytes
+        share = (available_nbytes // DEFAULT_MEMORY_SHARE - snapshots_nbytes) // nbytes
         return max(one_context, min(wanted, share))
-    pages = min(budget // nbytes, INT32_MAX)
+    pages = min((budget - snapshots_nbytes) // nbytes, INT32_MAX)
     if pages < one_context:
+        beside = f" beside {show_size(snapshots_nbytes)} of snapshots" if snapshots_nbytes else ""
         refuse(
             "cache size",
-            f"{show_size(budget)} hold {counted(max(pages, 0), 'page')}, but one context of"
+            f"{show_size(budget)} hold {counted(max(pages, 0), 'page')}{beside}, but one context of"
             f" {contract.max_context_tokens} tokens takes {counted(one_context, 'page')}",
-            f"Ask for {-(-one_context * nbytes >> 20)} MiB or more",
+            f"Ask for {-(-(one_context * nbytes + snapshots_nbytes) >> 20)} MiB or more",
         )
     return pages
+
+
+def _cache_budget(asked: Capacities, free_nbytes: int) -> int | None:
+    """Bytes that the operator gives the cache; None without a word."""
+    if asked.cache_share is not None:
+        return int(asked.cache_share * max(free_nbytes, 0))
+    return asked.cache_nbytes
 
 
 def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> MemoryPlan:

@@ -6,12 +6,14 @@ the round that was submitted is the scheduler's to decide. `ModelRuntime` is the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.contract.enums import Operation
 from helios.errors import ExecutionError
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
 from helios.runtime.device import FRAMES, MemoryPlan
@@ -38,6 +40,13 @@ class CompletionReader:
         self._name = program.name
         self._width = width
         self._vocabulary_tokens = vocabulary_tokens
+        self.scored = program.operation is Operation.SCORED_PREFILL
+        scores = record.scores if self.scored else None
+        self._scores = (
+            ()
+            if scores is None
+            else tuple(view(scores, frame).view(np.float32) for frame in range(FRAMES))
+        )
         self._frames = tuple(
             (
                 view(record.lanes, frame).view(np.int32).reshape(-1, COMPLETION_LANE_COLUMNS),
@@ -47,21 +56,32 @@ class CompletionReader:
             for frame in range(FRAMES)
         )
 
-    def read(self, frame: int, count: int) -> tuple[LaneCompletion, ...]:
-        """The first `count` lanes. Raises ExecutionError, naming the lane, where a row can't be
-        true; nothing of the round is then returned."""
+    def read(
+        self, frame: int, count: int, lengths: Sequence[int] = ()
+    ) -> tuple[LaneCompletion, ...]:
+        """The first `count` lanes. A `scored` round's lanes have so many tokens each, and a score
+        for each of them. Raises ExecutionError, naming the lane, where a row can't be true; nothing
+        of the round is then returned."""
         lanes, tokens, logprobs = self._frames[frame]
         width, vocabulary = self._width, self._vocabulary_tokens
         finishes, errors = _FINISHES, _ERRORS
         completions: list[LaneCompletion] = []
-        for row, emitted, scores in zip(
-            lanes[:count].tolist(), tokens[:count].tolist(), logprobs[:count].tolist(), strict=True
+        scores: Iterable[tuple[float, ...]] = repeat(())
+        if self.scored:
+            assert len(lengths) == count
+            scores = self._lane_scores(frame, lengths)
+        for row, emitted, chosen, scored in zip(
+            lanes[:count].tolist(),
+            tokens[:count].tolist(),
+            logprobs[:count].tolist(),
+            scores,
+            strict=False,
         ):
             slot, generation, kept, consumed, finish, cursor, reserved, _, _, error, _, _ = row
             if finish not in finishes or error not in errors or not 0 <= kept <= width:
                 self._refuse(len(completions), f"finish {finish}, error {error}, {kept} tokens")
             if kept != width:
-                del emitted[kept:], scores[kept:]
+                del emitted[kept:], chosen[kept:]
             for token in emitted:
                 if not 0 <= token < vocabulary:
                     self._refuse(len(completions), f"token {token} is outside the vocabulary")
@@ -71,14 +91,20 @@ class CompletionReader:
                     generation,
                     consumed,
                     tuple(emitted),
-                    tuple(scores),
+                    tuple(chosen),
                     finishes[finish],
                     errors[error],
                     cursor,
                     reserved,
+                    scored,
                 )
             )
         return tuple(completions)
+
+    def _lane_scores(self, frame: int, lengths: Sequence[int]) -> Iterator[tuple[float, ...]]:
+        """Each lane's part of the packed scores."""
+        values = iter(self._scores[frame][: sum(lengths)].tolist())
+        return (tuple(islice(values, length)) for length in lengths)
 
     def _refuse(self, lane: int, what: str) -> NoReturn:
         raise ExecutionError(

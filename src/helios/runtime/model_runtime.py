@@ -39,6 +39,8 @@ class _InFlight:
     sequence: int
     program: int
     lanes: int
+    # Tokens of each lane, where the record has something for each of them.
+    lengths: tuple[int, ...]
 
 
 class ModelRuntime:
@@ -196,7 +198,10 @@ class ModelRuntime:
             )
             raise self._failure from error
         self._submitted = sequence
-        self._frames[frame] = _InFlight(sequence, work.program, len(work.lanes))
+        reader = self._completions[work.program]
+        scored = reader is not None and reader.scored
+        lengths = tuple(len(lane.tokens) for lane in work.lanes) if scored else ()
+        self._frames[frame] = _InFlight(sequence, work.program, len(work.lanes), lengths)
         return sequence
 
     def completed(self, sequence: int) -> bool:
@@ -218,7 +223,7 @@ class ModelRuntime:
             raise ExecutionError("has not completed", where=f"round {sequence}")
         self._frames[frame] = None
         reader = self._completions[flight.program]
-        lanes = reader.read(frame, flight.lanes) if reader is not None else ()
+        lanes = reader.read(frame, flight.lanes, flight.lengths) if reader is not None else ()
         return Completion(sequence, lanes, *self._device.timing(sequence))
 
     # ------------------------------------------------------------ observation

@@ -17,18 +17,33 @@ from helios.runtime.capacities import (
     beside_cache_nbytes,
     choose_cache_pages,
     choose_request_slots,
+    choose_snapshots,
     choose_speculative_width,
     page_nbytes,
     plan_memory,
+    state_row_nbytes,
 )
 from helios.runtime.checks.storage import page_table_width
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.runtime.history import graphs_by_name, history_rules, is_host_fed
 from helios.runtime.manifest import LeadingCount, Manifest, Program
+from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.tuning import required_producers
 
 _REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
-_SUPPORTED: Final = frozenset(_REQUIRED)
+_SUPPORTED: Final = frozenset(
+    {
+        *_REQUIRED,
+        Operation.RESTORE,
+        Operation.SNAPSHOT,
+        Operation.RESUME,
+        Operation.SCORED_PREFILL,
+        Operation.MIXED,
+    }
+)
+# Lanes of a MIXED round at least: one that decodes, one that brings a prompt's chunk.
+_MIXED_LANES: Final = 2
 # What a graph must be fed to verify tokens that the host has copied from the request's history.
 _COPIED: Final = (
     ValueSource.PROPOSAL_TOKEN,
@@ -41,7 +56,7 @@ _COPIED: Final = (
 @dataclass(frozen=True)
 class Selection:
     """What will be loaded: counts, programs in the manifest's order with the producers that they
-    wait for, and every buffer's size."""
+    wait for, and every buffer's size. `snapshot_nbytes` is that of one snapshot."""
 
     request_slots: int
     speculative_width: int
@@ -49,6 +64,8 @@ class Selection:
     producers: tuple[Program, ...]
     cache_pages: int
     plan: MemoryPlan
+    snapshots: int
+    snapshot_nbytes: int
 
 
 def select(
@@ -62,9 +79,18 @@ def select(
     programs = choose_programs(manifest, slots, width)
     if asked.history_drafting:
         check_history_drafting(contract, programs)
-    free = available_nbytes - beside_cache_nbytes(manifest, slots)
-    pages = choose_cache_pages(contract, manifest, slots, asked, available_nbytes, free)
+    per_request = rows_per_request(contract, programs)
+    free = available_nbytes - beside_cache_nbytes(manifest, slots, per_request)
+    row = state_row_nbytes(manifest)
+    takes_snapshots = any(program.operation is Operation.SNAPSHOT for program in programs)
+    snapshot = per_request * row if takes_snapshots else 0
+    snapshots = choose_snapshots(contract, manifest, slots, asked, available_nbytes, free, snapshot)
+    pages = choose_cache_pages(
+        contract, manifest, slots, asked, available_nbytes, free, snapshots * snapshot
+    )
     counts = {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
+    if row:
+        counts[LeadingCount.SNAPSHOT_ROWS] = StateRows(slots, snapshots, per_request).count
     return Selection(
         request_slots=slots,
         speculative_width=width,
@@ -72,15 +98,18 @@ def select(
         producers=required_producers(manifest, programs),
         cache_pages=pages,
         plan=plan_memory(manifest, counts),
+        snapshots=snapshots,
+        snapshot_nbytes=snapshot,
     )
 
 
 def choose_programs(
     manifest: Manifest, request_slots: int, speculative_width: int = 0
 ) -> tuple[Program, ...]:
-    """The programs that serve, in the manifest's order. Of the DECODE programs, and of the
-    SPECULATIVE ones of each width up to the chosen: all that are smaller than the slots and the
-    smallest that covers them."""
+    """The programs that serve, in the manifest's order. Of the DECODE programs, of the
+    SPECULATIVE ones of each width up to the chosen, and of the MIXED ones of each number of packed
+    tokens: all that are smaller than the slots and the smallest that covers them. MIXED ones need
+    two slots, and needn't cover more. Of other operations, all."""
     for operation in _REQUIRED:
         if not any(program.operation is operation for program in manifest.programs):
             refuse("programs", f"the manifest has no {operation.name} program")
@@ -96,12 +125,31 @@ def choose_programs(
             )
         }
     }
+    mixed = _covering_mixed(manifest, request_slots)
     return tuple(
         program
         for program in manifest.programs
-        if program.operation not in (Operation.DECODE, Operation.SPECULATIVE)
-        or program.batch_capacity <= largest.get((program.operation, program.token_capacity), 0)
+        if (
+            program.batch_capacity <= mixed.get(program.packed_token_capacity, 0)
+            if program.operation is Operation.MIXED
+            else program.operation not in (Operation.DECODE, Operation.SPECULATIVE)
+            or program.batch_capacity <= largest.get((program.operation, program.token_capacity), 0)
+        )
     )
+
+
+def _covering_mixed(manifest: Manifest, request_slots: int) -> dict[int, int]:
+    """For each number of packed tokens, lanes of the largest MIXED program to select."""
+    if request_slots < _MIXED_LANES:
+        return {}
+    batches: dict[int, list[int]] = {}
+    for program in manifest.programs:
+        if program.operation is Operation.MIXED:
+            batches.setdefault(program.packed_token_capacity, []).append(program.batch_capacity)
+    return {
+        packed: min((lanes for lanes in found if lanes >= request_slots), default=max(found))
+        for packed, found in batches.items()
+    }
 
 
 def _covering_batch(
@@ -161,6 +209,7 @@ def selected_geometry(
     contract: PreparedContract, manifest: Manifest, selection: Selection, *, kernel_path: str
 ) -> Geometry:
     """The geometry that a selection gives on a device."""
+    graphs = graphs_by_name(contract)
     return Geometry(
         target=manifest.target,
         kernel_path=kernel_path,
@@ -172,13 +221,19 @@ def selected_geometry(
         vocabulary_tokens=contract.model.vocabulary.sampled_tokens,
         input_tokens=contract.model.input_vocabulary.input_tokens,
         frames=FRAMES,
-        programs=tuple(program_info(i, p) for i, p in enumerate(selection.programs)),
+        programs=tuple(
+            program_info(i, program, is_host_fed(graphs[program.name]))
+            for i, program in enumerate(selection.programs)
+        ),
         cache_nbytes=selection.cache_pages * page_nbytes(manifest),
         speculative_width=selection.speculative_width,
+        snapshot_rows=selection.snapshots,
+        snapshot_nbytes=selection.snapshot_nbytes,
+        history=history_rules(contract, manifest, selection.programs),
     )
 
 
-def program_info(index: int, program: Program) -> ProgramInfo:
+def program_info(index: int, program: Program, host_fed: bool) -> ProgramInfo:
     """The scheduler's view of a program."""
     return ProgramInfo(
         index=index,
@@ -189,4 +244,5 @@ def program_info(index: int, program: Program) -> ProgramInfo:
         token_capacity=program.token_capacity,
         packed_token_capacity=program.packed_token_capacity,
         launches=len(program.launches),
+        host_fed=host_fed,
     )

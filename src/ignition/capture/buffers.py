@@ -30,8 +30,9 @@ class BufferTable:
         return tuple(self._handles.values())
 
     def owns(self, handle: BufferHandle) -> bool:
-        """Whether `handle` is one of these buffers."""
-        return self._handles.get(handle.name) is handle
+        """Whether `handle` is one of these buffers, or begins inside of one."""
+        found = self._handles.get(handle.name)
+        return found is handle or (handle.first_byte > 0 and found == handle.from_byte(0))
 
     def plain(
         self,

@@ -6,7 +6,7 @@ the roles that say how a kernel reads their bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -63,7 +63,7 @@ def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:
 @dataclass(frozen=True)
 class BufferHandle:
     """One buffer of a manifest. `shape` lacks the symbolic leading count, where there is one;
-    `nbytes` is then that of one row."""
+    `nbytes` is then that of one row. An operand begins at `first_byte`."""
 
     index: int
     name: str
@@ -75,6 +75,11 @@ class BufferHandle:
     nbytes: int
     resource: str = ""
     offset: int = 0
+    first_byte: int = 0
+
+    def from_byte(self, first_byte: int) -> BufferHandle:
+        """The same buffer without what comes before a byte, for an operand."""
+        return self if first_byte == self.first_byte else replace(self, first_byte=first_byte)
 
     @property
     def is_fixed(self) -> bool:
@@ -97,6 +102,11 @@ class Activation:
     buffer: BufferHandle
     width: int
     format: ActivationFormat
+
+    def from_row(self, row: int) -> Activation:
+        """The same rows without those before `row`."""
+        first_byte = self.buffer.first_byte + row * self.format.row_nbytes(self.width)
+        return replace(self, buffer=self.buffer.from_byte(first_byte))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from its attributes. The op layer is the caller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from helios.errors import ContractError
@@ -30,14 +31,26 @@ class ProgramRecorder:
     def __init__(self, buffers: BufferTable, message: pb.Program) -> None:
         self._buffers = buffers
         self._workspace: dict[str, BufferHandle] = {}
+        self._section = ""
         self.message = message
         # Set where projections take a blocking that startup tuning picks.
         self.tuning: ProgramTuning | None = None
         self.launches: list[RecordedLaunch] = []
 
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """Within it roles are apart from those outside: for a part of a program that does what
+        another part does with other extents."""
+        outer, self._section = self._section, f"{self._section}{name}."
+        try:
+            yield
+        finally:
+            self._section = outer
+
     def workspace(self, role: str, dtype: pb.DType, shape: Sequence[int]) -> BufferHandle:
         """Scratch of this program. The same role names the same buffer each time (one for all
         layers); its bytes are reserved only between a write and the last read of it."""
+        role = f"{self._section}{role}"
         known = self._workspace.get(role)
         if known is None:
             known = self._buffers.plain(
@@ -114,6 +127,11 @@ def _same_names(
         )
 
 
+def _is_lost(handle: BufferHandle, written: bool) -> bool:
+    """Whether writing a part would end the life of the other parts, as liveness sees it."""
+    return written and handle.buffer_class == pb.BUFFER_CLASS_WORKSPACE
+
+
 def _check_operand(handle: BufferHandle, need: extents.Need, written: bool, where: str) -> None:
     if handle.packing != need.packing:
         raise ContractError(
@@ -134,9 +152,16 @@ def _check_operand(handle: BufferHandle, need: extents.Need, written: bool, wher
                 f"{pb.LeadingCount.Name(need.leading)} rows of {need.nbytes}",
                 where=where,
             )
-    elif handle.nbytes < need.nbytes:
+    elif handle.nbytes - handle.first_byte < need.nbytes:
         raise ContractError(
-            f"{handle.name} has {handle.nbytes} bytes, the kernel uses {need.nbytes}", where=where
+            f"{handle.name} has {handle.nbytes - handle.first_byte} bytes, the kernel uses"
+            f" {need.nbytes}",
+            where=where,
+        )
+    if handle.first_byte and (not handle.is_fixed or _is_lost(handle, written)):
+        raise ContractError(
+            f"{handle.name} can't be used in part: it has rows, or its values live as a whole",
+            where=where,
         )
     if written and handle.buffer_class in _READ_ONLY:
         raise ContractError(f"{handle.name} may only be read", where=where)

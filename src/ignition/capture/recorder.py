@@ -194,7 +194,11 @@ def _launch_message(launch: RecordedLaunch, kernels: Sequence[str]) -> pb.Launch
         operands=[
             pb.Operand()
             if use is None
-            else pb.Operand(buffer=use.buffer.index + 1, access=_ACCESS[spec.access])
+            else pb.Operand(
+                buffer=use.buffer.index + 1,
+                byte_offset=use.buffer.first_byte,
+                access=_ACCESS[spec.access],
+            )
             for use, spec in zip(launch.uses, launch.kernel.operands, strict=True)
         ],
         integers=launch.integers,

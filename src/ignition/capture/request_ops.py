@@ -1,4 +1,4 @@
-"""The op layer of requests: admission, pending tokens, page-table deltas, sampling, commit.
+"""The op layer of requests: admission, pending tokens, page-table deltas, sampling, scores, commit.
 
 Every function records one launch. These kernels read and write the persistent request state and
 the completion record; a model's arithmetic is in `ops`.
@@ -51,11 +51,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class CompletionBuffers:
-    """The record that a round leaves for the host."""
+    """The record that a round leaves for the host; `scores` where a program gives some."""
 
     lanes: BufferHandle
     tokens: BufferHandle
     logprobs: BufferHandle
+    scores: BufferHandle | None = None
 
 
 def scatter_i32(
@@ -107,6 +108,81 @@ def load_pending(
         {"capacity": capacity},
     )
     return tokens, positions
+
+
+def set_pending(
+    program: ProgramRecorder, lanes: Lanes, token: BufferHandle, state: BufferHandle
+) -> None:
+    """Each lane's pending token becomes `token` (i32)."""
+    program.launch(
+        "set_pending",
+        {
+            "rows": lanes.rows.count,
+            "slot": lanes.slot,
+            "generation": lanes.generation,
+            "token": token,
+            "state": state,
+        },
+        {"capacity": lanes.rows.capacity},
+    )
+
+
+def merge_pending(
+    program: ProgramRecorder,
+    lanes: Lanes,
+    state: BufferHandle,
+    rows: Rows,
+    decode_lanes: BufferHandle,
+    tokens: BufferHandle,
+    positions: BufferHandle,
+) -> tuple[BufferHandle, BufferHandle]:
+    """Token and position of each packed row: from device state for the first `decode_lanes`, a row
+    each, from the host's `tokens` and `positions` for the rest."""
+    out_tokens = program.workspace("tokens", pb.DTYPE_I32, (rows.capacity,))
+    out_positions = program.workspace("positions", pb.DTYPE_I32, (rows.capacity,))
+    program.launch(
+        "merge_pending",
+        {
+            "rows": rows.count,
+            "decode_lanes": decode_lanes,
+            "slot": lanes.slot,
+            "generation": lanes.generation,
+            "state": state,
+            "tokens": tokens,
+            "positions": positions,
+            "out_tokens": out_tokens,
+            "out_positions": out_positions,
+        },
+        {"capacity": rows.capacity, "lanes": lanes.rows.capacity},
+    )
+    return out_tokens, out_positions
+
+
+def slice_rows(program: ProgramRecorder, rows: Rows, start: int, limit: int) -> Rows:
+    """The rows from `start` on, at most `limit`."""
+    count = program.workspace("rows", pb.DTYPE_I32, (1,))
+    program.launch(
+        "slice_rows",
+        {"rows": rows.count, "out": count},
+        {"capacity": rows.capacity, "start": start, "limit": limit},
+    )
+    return Rows(count, limit)
+
+
+def score(
+    program: ProgramRecorder,
+    rows: Rows,
+    targets: BufferHandle,
+    logits: BufferHandle,
+    sampled_tokens: int,
+    scores: BufferHandle,
+) -> None:
+    """The logprob of each row's target (i32) among the ids that may be sampled."""
+    program.launch(
+        "score",
+        {"rows": rows.count, "target": targets, "logits": logits, "out": scores},
+        {"capacity": rows.capacity, "vocab": sampled_tokens, "stride": logits.shape[-1]},
+    )
 
 
 def select_last(

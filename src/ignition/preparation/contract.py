@@ -1,20 +1,19 @@
 """Reusable declarations of the serving contract: admission, sampling, state transfer, paged text.
 
-Data that every recipe for paged text models shares: which value goes to which destination, how
-each operation touches the request state, and the fixed parts of the frontend. No launch is
-recorded here (`paged_text` does) and no model is known.
+Data that every recipe for paged text models shares: how each operation touches the request state,
+what each graph binds (`destinations` lists the values), the cache's regions, and the fixed parts of
+the frontend. No launch is recorded here (`paged_text` does) and no model is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from helios.kernels.catalogue import EOS_CAPACITY, REQUEST_STATE_NBYTES
 from helios.schema import contract_pb2 as pb
-from helios.schema import execution_pb2 as execution
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
+from ignition.preparation.destinations import BY_OPERATION, HOST_PENDING, PENDING_TOKEN
 
 CONTRACT_VERSION: Final = 3
 REQUEST_STATE: Final = "request_state"
@@ -39,98 +38,17 @@ STATE_FIELDS: Final[Mapping[str, tuple[int, int]]] = {
     "request": (0, REQUEST_STATE_NBYTES),
 }
 _SAMPLING_FIELDS: Final = ("seed", "temperature", "top_p", "min_p", "top_k")
-_UNUSED_EOS: Final = -1
-
-
-@dataclass(frozen=True)
-class Destination:
-    """A staged destination: its elements and what value fills it. `per_row` is the number of
-    elements a row; rows are those of `indexing`, a scalar has one."""
-
-    name: str
-    dtype: execution.DType
-    source: pb.ValueSource
-    indexing: pb.Indexing
-    per_row: int = 1
-    padding: int = 0
-
-    def binding(self) -> pb.ValueBinding:
-        """The binding that fills it."""
-        return pb.ValueBinding(
-            destination=self.name,
-            source=self.source,
-            indexing=self.indexing,
-            padding=self.padding,
-        )
-
-
-def _scalar(name: str, source: pb.ValueSource) -> Destination:
-    return Destination(name, execution.DTYPE_I32, source, pb.INDEXING_SCALAR)
-
-
-def _lane(
-    name: str,
-    source: pb.ValueSource,
-    dtype: execution.DType = execution.DTYPE_I32,
-    per_row: int = 1,
-    padding: int = 0,
-) -> Destination:
-    return Destination(name, dtype, source, pb.INDEXING_ACTIVE_ROW, per_row, padding)
-
-
-def _token(name: str, source: pb.ValueSource) -> Destination:
-    return Destination(name, execution.DTYPE_I32, source, pb.INDEXING_PACKED_TOKEN)
-
-
-LIVE_ROWS: Final = _scalar("live_rows", pb.VALUE_SOURCE_LIVE_ROW_COUNT)
-LIVE_TOKENS: Final = _scalar("live_tokens", pb.VALUE_SOURCE_LIVE_TOKEN_COUNT)
-SLOT: Final = _lane("slot", pb.VALUE_SOURCE_SLOT)
-GENERATION: Final = _lane("generation", pb.VALUE_SOURCE_GENERATION)
-QUERY_LENGTH: Final = _lane("query_length", pb.VALUE_SOURCE_QUERY_LENGTH)
-SAMPLE: Final = _lane("sample", pb.VALUE_SOURCE_SAMPLING_DECISION)
-TOKENS: Final = _token("tokens", pb.VALUE_SOURCE_PROMPT_TOKEN)
-POSITIONS: Final = _token("positions", pb.VALUE_SOURCE_PROMPT_POSITION)
-TOKEN_SLOT: Final = _token("token_slot", pb.VALUE_SOURCE_SLOT)
-
-# What an admitted request brings; the names are those of `initialize_requests`' operands. A row's
-# unused end-of-sequence ids are padding too.
-ADMISSION: Final = (
-    _lane("consumed", pb.VALUE_SOURCE_CONSUMED_TOKENS),
-    _lane("emitted", pb.VALUE_SOURCE_EMITTED_TOKENS),
-    _lane("output_limit", pb.VALUE_SOURCE_OUTPUT_LIMIT),
-    _lane("seed", pb.VALUE_SOURCE_SEED, execution.DTYPE_U32, 2),
-    _lane("temperature", pb.VALUE_SOURCE_TEMPERATURE, execution.DTYPE_F32),
-    _lane("top_k", pb.VALUE_SOURCE_TOP_K),
-    _lane("top_p", pb.VALUE_SOURCE_TOP_P, execution.DTYPE_F32),
-    _lane("min_p", pb.VALUE_SOURCE_MIN_P, execution.DTYPE_F32),
-    _lane("eos_ids", pb.VALUE_SOURCE_EOS_IDS, per_row=EOS_CAPACITY, padding=_UNUSED_EOS),
-)
-STAGED: Final = (
-    LIVE_ROWS,
-    LIVE_TOKENS,
-    SLOT,
-    GENERATION,
-    QUERY_LENGTH,
-    SAMPLE,
-    TOKENS,
-    POSITIONS,
-    TOKEN_SLOT,
-    *ADMISSION,
-)
-_BY_OPERATION: Final[Mapping[int, tuple[Destination, ...]]] = {
-    pb.OPERATION_INITIALIZE: (LIVE_ROWS, SLOT, GENERATION, *ADMISSION),
-    pb.OPERATION_PREFILL: (
-        LIVE_ROWS,
-        LIVE_TOKENS,
-        SLOT,
-        GENERATION,
-        QUERY_LENGTH,
-        SAMPLE,
-        TOKENS,
-        POSITIONS,
-        TOKEN_SLOT,
-    ),
-    pb.OPERATION_DECODE: (LIVE_ROWS, SLOT, GENERATION),
+# Operations that read the pending token which an earlier one left.
+_FEED_FROM_STATE: Final = frozenset({pb.OPERATION_DECODE, pb.OPERATION_MIXED})
+# Operations that touch no page.
+_WITHOUT_PAGES: Final = frozenset({pb.OPERATION_INITIALIZE})
+# Operations that read the page table as it is.
+_KEEP_PAGES: Final = frozenset({pb.OPERATION_SNAPSHOT})
+_ADMIT: Final[Mapping[int, pb.AccessMode]] = {
+    pb.OPERATION_INITIALIZE: pb.ACCESS_MODE_WRITE,
+    pb.OPERATION_RESTORE: pb.ACCESS_MODE_WRITE,
+    # The pending token is set where the row just written says that the lane runs.
+    pb.OPERATION_RESUME: pb.ACCESS_MODE_READ_WRITE,
 }
 
 
@@ -155,17 +73,16 @@ def state_views(pages_per_request: int) -> list[pb.StateView]:
 
 def accesses(operation: pb.Operation) -> list[pb.StateAccess]:
     """How a program of this operation touches the state views."""
-    if operation == pb.OPERATION_INITIALIZE:
-        return [_access("request", pb.ACCESS_MODE_WRITE)]
-    pending = (
-        pb.ACCESS_MODE_READ_WRITE if operation == pb.OPERATION_DECODE else pb.ACCESS_MODE_WRITE
-    )
+    if operation in _KEEP_PAGES:
+        return [_access(PAGE_TABLE, pb.ACCESS_MODE_READ)]
+    pages = [] if operation in _WITHOUT_PAGES else [_access(PAGE_TABLE, pb.ACCESS_MODE_READ_WRITE)]
+    if operation in _ADMIT:
+        return [_access("request", _ADMIT[operation]), *pages]
+    feeds = operation in _FEED_FROM_STATE
     return [
-        _access("pending_token", pending),
-        *(
-            _access(view, pb.ACCESS_MODE_READ_WRITE)
-            for view in ("consumed", "emitted", "finished", PAGE_TABLE)
-        ),
+        _access("pending_token", pb.ACCESS_MODE_READ_WRITE if feeds else pb.ACCESS_MODE_WRITE),
+        *(_access(view, pb.ACCESS_MODE_READ_WRITE) for view in ("consumed", "emitted", "finished")),
+        *pages,
         *(
             _access(view, pb.ACCESS_MODE_READ)
             for view in ("output_limit", "generation", *_SAMPLING_FIELDS, "eos_ids")
@@ -175,7 +92,7 @@ def accesses(operation: pb.Operation) -> list[pb.StateAccess]:
 
 def graph(name: str, operation: pb.Operation) -> pb.GraphContract:
     """The contract of one program: its values, its state, who owns the pending token."""
-    bindings = [destination.binding() for destination in _BY_OPERATION[operation]]
+    bindings = [destination.binding() for destination in BY_OPERATION[operation]]
     contract = pb.GraphContract(
         name=name,
         operation=operation,
@@ -183,7 +100,7 @@ def graph(name: str, operation: pb.Operation) -> pb.GraphContract:
         accesses=accesses(operation),
         state_rows_per_request=1,
     )
-    if operation != pb.OPERATION_INITIALIZE:
+    if operation not in _WITHOUT_PAGES | _KEEP_PAGES:
         contract.bindings.append(
             pb.ValueBinding(
                 destination=PAGE_TABLE,
@@ -191,23 +108,41 @@ def graph(name: str, operation: pb.Operation) -> pb.GraphContract:
                 indexing=pb.INDEXING_PHYSICAL_REQUEST_ROW,
             )
         )
-    if operation == pb.OPERATION_DECODE:
+    if operation in _FEED_FROM_STATE:
         contract.pending_token.state_view = "pending_token"
+    if operation in HOST_PENDING:
+        contract.pending_token.host_binding.CopyFrom(PENDING_TOKEN.binding())
     return contract
 
 
-def paged_cache(planes: Sequence[str]) -> pb.CacheContract:
-    """Keys and values of every position, in pages that one page table lists."""
+def paged_cache(
+    planes: Sequence[str], saved: Sequence[str] = (), *, window_tokens: int = 0
+) -> pb.CacheContract:
+    """Keys and values of every position, or of the last `window_tokens`, in pages that one page
+    table lists. `saved` are the planes whose rows keep a page that is still being filled."""
+    history = pb.CacheRegion(
+        name="attention",
+        kind=pb.CACHE_REGION_KIND_PAGED_KEY_VALUE,
+        planes=planes,
+        tokens_per_record=1,
+    )
+    if window_tokens:
+        history = pb.CacheRegion(
+            name="attention",
+            kind=pb.CACHE_REGION_KIND_SLIDING_WINDOW,
+            planes=planes,
+            window_tokens=window_tokens,
+        )
+    regions = [history]
+    if saved:
+        regions.append(
+            pb.CacheRegion(
+                name="partial_pages", kind=pb.CACHE_REGION_KIND_CONTINUATION, planes=saved
+            )
+        )
     return pb.CacheContract(
         page_tokens=PAGE_TOKENS,
-        regions=[
-            pb.CacheRegion(
-                name="attention",
-                kind=pb.CACHE_REGION_KIND_PAGED_KEY_VALUE,
-                planes=planes,
-                tokens_per_record=1,
-            )
-        ],
+        regions=regions,
         page_tables=[pb.PageTableView(name="pages", destination=PAGE_TABLE)],
     )
 

@@ -1,8 +1,8 @@
-"""Records the programs of a paged text model: admission, prefill and decode with sampling inside.
+"""Records the programs of a paged text model: all operations, with sampling inside.
 
-The frame that any such model stands in: request state, page table, transport and completion
-buffers, and the launches around the forward pass. The model gives two functions, `hidden` and
-`head`; everything else is the same for all, so recipes hold arithmetic only.
+The model gives two functions, `hidden` and `head`; the launches around them are the same for all
+such models, so recipes hold arithmetic only. Buffers are `text_frame`'s, programs without a forward
+pass `request_programs`'.
 """
 
 from __future__ import annotations
@@ -11,71 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from helios.errors import ContractError
-from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, REQUEST_STATE_NBYTES
 from helios.schema import contract_pb2
-from helios.schema import execution_pb2 as pb
 from ignition.capture import request_ops as ops
 from ignition.capture.handles import Activation, BufferHandle, Rows
 from ignition.capture.ops import PageTable, RowBinding
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
-from ignition.preparation import contract
+from ignition.preparation import request_programs
+from ignition.preparation.extents import SCORED_ROWS, Extents
+from ignition.preparation.text_frame import TextFrame
 
-DEFAULT_MAX_ACTIVE: Final = 32
-DEFAULT_PREFILL_EXTENTS: Final = (32, 128, 512)
-DEFAULT_DECODE_BATCHES: Final = (1, 2, 4, 8, 16, 32)
-PREFILL_LANES_LIMIT: Final = 32
-_COMPLETION: Final = "completion"
+__all__ = ["Extents", "PagedTextModel", "Recorded", "record"]
 
-
-@dataclass(frozen=True)
-class Extents:
-    """Captured capacities: request slots, packed tokens of each PREFILL program, lanes of each
-    DECODE program, tokens of the longest request. Impossible ones raise ContractError, which
-    names the option of `ignition prepare` that sets them."""
-
-    max_active: int
-    prefill: tuple[int, ...]
-    decode: tuple[int, ...]
-    max_context_tokens: int
-
-    def __post_init__(self) -> None:
-        # Before the lists: the default decode list follows from --max-active.
-        for option, value in (
-            ("--max-active", self.max_active),
-            ("--max-context", self.max_context_tokens),
-        ):
-            if value < 1:
-                raise ContractError(f"{value} is too few", where=option, remedy="Give 1 or more")
-        for option, values in (("--prefill", self.prefill), ("--decode", self.decode)):
-            if not values or min(values) < 1 or list(values) != sorted(set(values)):
-                raise ContractError(
-                    f"capacities must be positive and ascending, got {list(values)}",
-                    where=option,
-                    remedy="Write them like 1,2,4",
-                )
-        if self.decode[-1] != self.max_active:
-            raise ContractError(
-                f"the largest program takes {self.decode[-1]} lanes, not all {self.max_active} "
-                "requests that may be active",
-                where="--decode",
-                remedy=f"End the list with {self.max_active}, or change --max-active",
-            )
-
-    def prefill_lanes(self, packed: int) -> int:
-        """Lanes of the PREFILL program with `packed` tokens: each has a token at least."""
-        return min(self.max_active, packed, PREFILL_LANES_LIMIT)
-
-    @property
-    def sampling_lanes(self) -> int:
-        """Most lanes that one round samples for."""
-        return max(self.decode[-1], self.prefill_lanes(self.prefill[-1]))
-
-    @property
-    def pages_per_request(self) -> int:
-        """Pages of the longest request."""
-        return -(-self.max_context_tokens // contract.PAGE_TOKENS)
+_ALWAYS: Final = (
+    contract_pb2.OPERATION_INITIALIZE,
+    contract_pb2.OPERATION_PREFILL,
+    contract_pb2.OPERATION_DECODE,
+)
+_RESTORING: Final = (
+    contract_pb2.OPERATION_RESTORE,
+    contract_pb2.OPERATION_RESUME,
+    contract_pb2.OPERATION_SNAPSHOT,
+)
 
 
 class PagedTextModel(Protocol):
@@ -89,6 +46,10 @@ class PagedTextModel(Protocol):
     def sampled_tokens(self) -> int:
         """Ids below it may be sampled."""
 
+    @property
+    def planes(self) -> Sequence[BufferHandle]:
+        """All cache planes."""
+
     def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
         """Records the forward pass of rows: f32 rows before the final norm."""
 
@@ -98,173 +59,159 @@ class PagedTextModel(Protocol):
         """Records the final norm and the head of rows into `logits`."""
 
 
-def record(
-    recorder: Recorder, model: PagedTextModel, extents: Extents
-) -> list[contract_pb2.GraphContract]:
-    """Declares the frame's buffers, records all programs and returns their contracts."""
-    frame = _Frame(recorder, model, extents)
-    graphs = [frame.initialize(extents.max_active)]
-    graphs += [frame.prefill(packed) for packed in extents.prefill]
-    graphs += [frame.decode(lanes) for lanes in extents.decode]
-    return graphs
+@dataclass(frozen=True)
+class Recorded:
+    """The contracts of all programs, and the planes that keep pages which are being filled."""
+
+    graphs: list[contract_pb2.GraphContract]
+    saved_planes: list[str]
 
 
-class _Frame:
-    """The buffers that all programs share, and one method an operation."""
+def record(recorder: Recorder, model: PagedTextModel, extents: Extents) -> Recorded:
+    """Declares the frame's buffers and records all programs."""
+    frame = TextFrame(recorder, extents, _operations(extents), model.vocabulary_tokens)
+    saved = frame.declare_saved(model.planes) if extents.restore else []
+    text = _TextPrograms(frame, model)
+    graphs = [request_programs.initialize(frame, extents.max_active)]
+    graphs += [text.prefill(packed) for packed in extents.prefill]
+    graphs += [text.decode(lanes) for lanes in extents.decode]
+    graphs += [text.mixed(packed) for packed in extents.mixed]
+    graphs += [text.scored_prefill(packed) for packed in extents.scored_prefill]
+    for lanes in extents.restore:
+        graphs += [
+            request_programs.restore(frame, saved, lanes),
+            request_programs.resume(frame, saved, lanes),
+            request_programs.snapshot(frame, saved, lanes),
+        ]
+    return Recorded(graphs, [plane.rows.name for plane in saved])
 
-    def __init__(self, recorder: Recorder, model: PagedTextModel, extents: Extents) -> None:
-        self._recorder = recorder
+
+def _operations(extents: Extents) -> list[contract_pb2.Operation]:
+    operations = list(_ALWAYS)
+    if extents.mixed:
+        operations.append(contract_pb2.OPERATION_MIXED)
+    if extents.scored_prefill:
+        operations.append(contract_pb2.OPERATION_SCORED_PREFILL)
+    if extents.restore:
+        operations.extend(_RESTORING)
+    return operations
+
+
+class _TextPrograms:
+    """Programs with a forward pass, one method an operation."""
+
+    def __init__(self, frame: TextFrame, model: PagedTextModel) -> None:
+        self._frame = frame
+        self._inputs = frame.inputs
         self._model = model
-        self._extents = extents
-        self._inputs = self._declare_inputs(contract.STAGED)
-        self._state = recorder.buffers.plain(
-            contract.REQUEST_STATE,
-            pb.BUFFER_CLASS_STATE,
-            pb.DTYPE_U8,
-            (REQUEST_STATE_NBYTES,),
-            leading=pb.LEADING_COUNT_REQUEST_SLOTS,
-        )
-        self._table = PageTable(
-            recorder.buffers.plain(
-                contract.PAGE_TABLE,
-                pb.BUFFER_CLASS_STATE,
-                pb.DTYPE_I32,
-                (extents.pages_per_request,),
-                leading=pb.LEADING_COUNT_REQUEST_SLOTS,
-            ),
-            contract.PAGE_TOKENS,
-            extents.pages_per_request,
-        )
-        lanes = extents.sampling_lanes
-        self._delta_entries = lanes * extents.pages_per_request
-        self._delta = recorder.delta_input(
-            contract.PAGE_TABLE, self._table.buffer, self._delta_entries
-        )
-        self._logits = recorder.retained_workspace(
-            "logits", pb.DTYPE_F32, (lanes, model.vocabulary_tokens)
-        )
-        self._completion = self._declare_completion(lanes)
-
-    def initialize(self, lanes: int) -> contract_pb2.GraphContract:
-        """Admission: the state rows of new requests."""
-        program, graph = self._begin(contract_pb2.OPERATION_INITIALIZE, lanes, 0, 0)
-        names = ("slot", "generation", *(d.name for d in contract.ADMISSION))
-        ops.initialize_requests(
-            program,
-            Rows(self._inputs["live_rows"], lanes),
-            {name: self._inputs[name] for name in names},
-            self._state,
-        )
-        return graph
 
     def prefill(self, packed: int) -> contract_pb2.GraphContract:
         """Prompt chunks of several lanes; lanes whose prompt ends here sample."""
-        extent = self._extents.prefill_lanes(packed)
-        program, graph = self._begin(contract_pb2.OPERATION_PREFILL, extent, 1, packed)
-        self._apply_page_deltas(program)
+        lanes = self._frame.extents.prefill_lanes(packed)
+        program, graph = self._frame.begin(
+            f"prefill.p{packed}", contract_pb2.OPERATION_PREFILL, lanes, 1, packed
+        )
+        x = self._prompt(program, packed)
+        self._sample_last(program, lanes, packed, x)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
+        return graph
+
+    def scored_prefill(self, packed: int) -> contract_pb2.GraphContract:
+        """As PREFILL, with the logprob of a target at each token. The head runs over a part of the
+        rows at a time, so that logits take no more memory than sampling needs anyway."""
+        lanes = self._frame.extents.prefill_lanes(packed)
+        program, graph = self._frame.begin(
+            f"scored_prefill.p{packed}", contract_pb2.OPERATION_SCORED_PREFILL, lanes, 1, packed
+        )
+        x = self._prompt(program, packed)
+        scores = self._frame.completion.scores
+        assert scores is not None  # declared where there are such programs
+        live = Rows(self._inputs["live_tokens"], packed)
+        for start in range(0, packed, SCORED_ROWS):
+            with program.section("scored"):
+                rows = ops.slice_rows(program, live, start, min(SCORED_ROWS, packed - start))
+                self._model.head(program, rows, x.from_row(start), self._frame.logits)
+            ops.score(
+                program,
+                rows,
+                self._inputs["targets"].from_byte(4 * start),
+                self._frame.logits,
+                self._model.sampled_tokens,
+                scores.from_byte(4 * start),
+            )
+        self._sample_last(program, lanes, packed, x)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
+        return graph
+
+    def decode(self, extent: int) -> contract_pb2.GraphContract:
+        """One token a lane, fed from device state."""
+        program, graph = self._frame.begin(
+            f"decode.b{extent}", contract_pb2.OPERATION_DECODE, extent, 1, extent
+        )
+        self._frame.apply_page_deltas(program)
+        lanes = self._frame.lanes(extent)
+        tokens, positions = ops.load_pending(program, lanes, self._frame.state)
+        at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
+        x = self._model.hidden(program, at, self._frame.table)
+        self._model.head(program, lanes.rows, x, self._frame.logits)
+        sampled = ops.sample(
+            program, lanes, self._frame.state, self._frame.logits, self._model.sampled_tokens
+        )
+        ops.commit(program, lanes, sampled, self._frame.state, self._frame.completion)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
+        return graph
+
+    def mixed(self, packed: int) -> contract_pb2.GraphContract:
+        """Lanes that decode, and after them a chunk of one prompt."""
+        extent = self._frame.extents.mixed_lanes(packed)
+        program, graph = self._frame.begin(
+            f"mixed.b{extent}p{packed}", contract_pb2.OPERATION_MIXED, extent, 1, packed
+        )
+        self._frame.apply_page_deltas(program)
+        rows = Rows(self._inputs["live_tokens"], packed)
+        tokens, positions = ops.merge_pending(
+            program,
+            self._frame.lanes(extent),
+            self._frame.state,
+            rows,
+            self._inputs["decode_lanes"],
+            self._inputs["tokens"],
+            self._inputs["positions"],
+        )
+        at = RowBinding(rows, tokens, positions, self._inputs["token_slot"])
+        x = self._model.hidden(program, at, self._frame.table)
+        self._sample_last(program, extent, packed, x)
+        graph.tuned_bindings.extend(program.message.tuned_bindings)
+        return graph
+
+    def _prompt(self, program: ProgramRecorder, packed: int) -> Activation:
+        """The forward pass of the tokens that the host sends."""
+        self._frame.apply_page_deltas(program)
         at = RowBinding(
             Rows(self._inputs["live_tokens"], packed),
             self._inputs["tokens"],
             self._inputs["positions"],
             self._inputs["token_slot"],
         )
-        x = self._model.hidden(program, at, self._table)
-        lanes = self._lanes(extent)
+        return self._model.hidden(program, at, self._frame.table)
+
+    def _sample_last(
+        self, program: ProgramRecorder, extent: int, packed: int, x: Activation
+    ) -> None:
+        """Samples after the last row of each lane that wants it, and commits all lanes."""
+        lanes = self._frame.lanes(extent)
         prompt = ops.PromptLanes(self._inputs["query_length"], self._inputs["sample"])
         selection = ops.select_last(program, lanes, prompt, x, packed)
-        self._model.head(program, selection.rows, selection.x, self._logits)
+        self._model.head(program, selection.rows, selection.x, self._frame.logits)
         sampled = ops.sample(
             program,
             lanes,
-            self._state,
-            self._logits,
+            self._frame.state,
+            self._frame.logits,
             self._model.sampled_tokens,
             selection=selection,
             prompt=prompt,
         )
-        ops.commit(program, lanes, sampled, self._state, self._completion, prompt=prompt)
-        graph.tuned_bindings.extend(program.message.tuned_bindings)
-        return graph
-
-    def decode(self, extent: int) -> contract_pb2.GraphContract:
-        """One token a lane, fed from device state."""
-        program, graph = self._begin(contract_pb2.OPERATION_DECODE, extent, 1, extent)
-        self._apply_page_deltas(program)
-        lanes = self._lanes(extent)
-        tokens, positions = ops.load_pending(program, lanes, self._state)
-        at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
-        x = self._model.hidden(program, at, self._table)
-        self._model.head(program, lanes.rows, x, self._logits)
-        sampled = ops.sample(program, lanes, self._state, self._logits, self._model.sampled_tokens)
-        ops.commit(program, lanes, sampled, self._state, self._completion)
-        graph.tuned_bindings.extend(program.message.tuned_bindings)
-        return graph
-
-    def _begin(
-        self, operation: contract_pb2.Operation, lanes: int, target_tokens: int, packed: int
-    ) -> tuple[ProgramRecorder, contract_pb2.GraphContract]:
-        kind, extent = {
-            contract_pb2.OPERATION_INITIALIZE: ("initialize.b", lanes),
-            contract_pb2.OPERATION_PREFILL: ("prefill.p", packed),
-            contract_pb2.OPERATION_DECODE: ("decode.b", lanes),
-        }[operation]
-        graph = contract.graph(f"{kind}{extent}", operation)
-        program = self._recorder.program(
-            graph.name,
-            operation,
-            batch_capacity=lanes,
-            token_capacity=target_tokens,
-            packed_token_capacity=packed,
-            accesses=graph.accesses,
+        ops.commit(
+            program, lanes, sampled, self._frame.state, self._frame.completion, prompt=prompt
         )
-        return program, graph
-
-    def _lanes(self, extent: int) -> ops.Lanes:
-        return ops.Lanes(
-            Rows(self._inputs["live_rows"], extent),
-            self._inputs["slot"],
-            self._inputs["generation"],
-        )
-
-    def _apply_page_deltas(self, program: ProgramRecorder) -> None:
-        count, index, value = self._delta
-        ops.scatter_i32(program, Rows(count, self._delta_entries), index, value, self._table.buffer)
-
-    def _declare_inputs(
-        self, destinations: Sequence[contract.Destination]
-    ) -> dict[str, BufferHandle]:
-        """INPUT buffers, sized for the largest program."""
-        rows = {
-            contract_pb2.INDEXING_SCALAR: 1,
-            contract_pb2.INDEXING_ACTIVE_ROW: self._extents.max_active,
-            contract_pb2.INDEXING_PACKED_TOKEN: self._extents.prefill[-1],
-        }
-        return {
-            d.name: self._recorder.staged_input(
-                d.name,
-                d.dtype,
-                (rows[d.indexing],) if d.per_row == 1 else (rows[d.indexing], d.per_row),
-            )
-            for d in destinations
-        }
-
-    def _declare_completion(self, lanes: int) -> ops.CompletionBuffers:
-        def column(part: str, dtype: pb.DType, *shape: int) -> BufferHandle:
-            return self._recorder.buffers.plain(
-                f"{_COMPLETION}.{part}", pb.BUFFER_CLASS_COMPLETION, dtype, shape
-            )
-
-        buffers = ops.CompletionBuffers(
-            column("lanes", pb.DTYPE_I32, lanes, COMPLETION_LANE_COLUMNS),
-            column("tokens", pb.DTYPE_I32, lanes, 1),
-            column("logprobs", pb.DTYPE_F32, lanes, 1),
-        )
-        self._recorder.completion(
-            pb.CompletionRecord(
-                name=_COMPLETION,
-                lanes=buffers.lanes.name,
-                tokens=buffers.tokens.name,
-                logprobs=buffers.logprobs.name,
-            )
-        )
-        return buffers

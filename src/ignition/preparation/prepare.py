@@ -5,7 +5,6 @@ Capture, pack, replay the oracle, sign. The command line calls `prepare`; so do 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios import contract as serving_schema
-from helios.errors import ContractError
 from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
@@ -24,94 +22,24 @@ from ignition.capture.recorder import Recorder
 from ignition.preparation import oracle, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import (
-    NO_RECOMMENDATIONS,
     Checkpoint,
-    GenerationDefaults,
 )
 from ignition.preparation.export import (
-    Carrier,
     CoreWriter,
     check_destination,
     new_folder,
     serialized,
 )
-from ignition.preparation.paged_text import (
-    DEFAULT_DECODE_BATCHES,
-    DEFAULT_MAX_ACTIVE,
-    DEFAULT_PREFILL_EXTENTS,
-    Extents,
-)
-from ignition.preparation.quantisation import WeightStorage
-from ignition.preparation.sampling import text_of as sampling_text
+from ignition.preparation.extents import Extents
+from ignition.preparation.options import TARGETS, TUNING_ON, Options
 from ignition.preparation.weights import WeightSet
 
-TARGETS: Final = ("cpu",)
-TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
+__all__ = ["TARGETS", "TUNING_ON", "Options", "Progress", "prepare"]
+
 _ORACLE_TARGET: Final = "reference"
 _TOKENIZER: Final = "tokenizer"
 _TEMPLATE: Final = "template"
 _ORACLE: Final = "oracle"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a preparation may choose; None is the default that `extents` resolves."""
-
-    namespace: str
-    served_id: str
-    aliases: tuple[str, ...] = ()
-    licence_terms: str = ""
-    recipe: str = "auto"
-    storage: WeightStorage = WeightStorage.AS_STORED
-    target: str = "cpu"
-    carrier: Carrier = Carrier.PAYLOAD
-    max_active: int = DEFAULT_MAX_ACTIVE
-    prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
-    decode: tuple[int, ...] | None = None
-    max_context: int | None = None
-    sampling: GenerationDefaults = NO_RECOMMENDATIONS
-    tuning: bool = False
-
-    def check(self) -> None:
-        """Refuses what no checkpoint could make right, naming the command's option. Raises
-        ContractError, or CheckpointError for the recipe."""
-        if not self.namespace:
-            raise ContractError("is empty", where="--namespace", remedy="Name the publisher")
-        names = (self.served_id, *self.aliases)
-        if not all(names) or len(set(names)) != len(names):
-            raise ContractError(
-                f"names must differ and not be empty, got {', '.join(map(repr, names))}",
-                where="--served-id, --alias",
-                remedy="Give each name once",
-            )
-        if self.target not in TARGETS:
-            raise ContractError(
-                f"there is no target {self.target!r}",
-                where="--target",
-                remedy=f"Targets are: {', '.join(TARGETS)}",
-            )
-        recipes.check_name(self.recipe)
-        # The model's context length is still unknown: any stands in for it.
-        self.extents(sys.maxsize)
-
-    def extents(self, context_tokens: int) -> Extents:
-        """The captured capacities for a model of this context length."""
-        if self.max_context is not None and self.max_context > context_tokens:
-            raise ContractError(
-                f"{self.max_context} tokens are more than the model's {context_tokens}",
-                where="--max-context",
-                remedy="Choose a smaller context",
-            )
-        decode = self.decode
-        if decode is None:
-            fitting = {lanes for lanes in DEFAULT_DECODE_BATCHES if lanes < self.max_active}
-            decode = tuple(sorted(fitting | {self.max_active}))
-        return Extents(
-            max_active=self.max_active,
-            prefill=self.prefill,
-            decode=decode,
-            max_context_tokens=context_tokens if self.max_context is None else self.max_context,
-        )
 
 
 class Progress(Protocol):
@@ -159,7 +87,7 @@ def prepare(
         writer = CoreWriter(folder)
         deployment = _write_resources(writer, checkpoint, captured, options, progress)
         deployment.rebuild.CopyFrom(
-            serving.rebuild_manifest(captured.recipe, _option_texts(options, captured), sources)
+            serving.rebuild_manifest(captured.recipe, options.texts(captured.extents), sources)
         )
         publisher = core_pb2.Publisher(
             namespace=options.namespace, licence_terms=options.licence_terms
@@ -268,22 +196,3 @@ def _counted(parts: Iterable[memoryview], advance: Callable[[int], None]) -> Ite
 
 def _weight_resource(target: str) -> str:
     return f"weights.{target}"
-
-
-def _option_texts(options: Options, captured: _Captured) -> dict[str, str]:
-    """What the same preparation would be asked for, defaults resolved."""
-    extents = captured.extents
-    texts = {
-        "storage": options.storage.value,
-        "target": options.target,
-        "max_active": str(extents.max_active),
-        "prefill": ",".join(map(str, extents.prefill)),
-        "decode": ",".join(map(str, extents.decode)),
-        "max_context": str(extents.max_context_tokens),
-    }
-    # Said only where they are given: cores without them say what they always said.
-    if options.sampling != NO_RECOMMENDATIONS:
-        texts["sampling"] = sampling_text(options.sampling)
-    if options.tuning:
-        texts["tuning"] = TUNING_ON
-    return texts

@@ -23,13 +23,14 @@ from ignition.preparation.checkpoints.checkpoint import SourceFile
 from ignition.preparation.comparison import Comparison, compare
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.export import Carrier
-from ignition.preparation.prepare import TUNING_ON, Options, Progress, prepare
+from ignition.preparation.options import OPTIONAL_PROGRAMS, TUNING_ON, Options
+from ignition.preparation.prepare import Progress, prepare
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
 from ignition.preparation.serving import REBUILD_VERSION
 
 _OPTIONS: Final = {"storage", "target", "max_active", "prefill", "decode", "max_context"}
-_ONLY_WHERE_GIVEN: Final = {"sampling", "tuning"}
+_ONLY_WHERE_GIVEN: Final = {"sampling", "tuning", *OPTIONAL_PROGRAMS}
 
 
 def rebuild(
@@ -109,6 +110,9 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             max_context=int(texts["max_context"]),
             sampling=parse_sampling(dict(texts).get("sampling", "")),
             tuning=_is_on(dict(texts).get("tuning")),
+            mixed=_capacities(dict(texts).get("mixed")),
+            scored_prefill=_capacities(dict(texts).get("scored_prefill")),
+            restore=_capacities(dict(texts).get("restore")),
         )
     except (ValueError, ContractError) as error:
         raise CoreError(f"its rebuild manifest is damaged ({error})", where=where) from None
@@ -121,8 +125,9 @@ def _is_on(text: str | None) -> bool:
     return text is not None
 
 
-def _capacities(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+def _capacities(text: str | None) -> tuple[int, ...]:
+    """A list; of programs that the core doesn't say it has, the empty one."""
+    return () if text is None else tuple(int(part) for part in text.split(","))
 
 
 def _carrier(envelope: VerifiedEnvelope, where: str) -> Carrier:

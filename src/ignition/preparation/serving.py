@@ -17,7 +17,7 @@ from helios.schema import contract_pb2, core_pb2
 from helios.version import VERSION
 from ignition.preparation import contract
 from ignition.preparation.checkpoints.checkpoint import GenerationDefaults, SourceFile
-from ignition.preparation.paged_text import Extents
+from ignition.preparation.extents import Extents
 
 REBUILD_VERSION: Final = 1
 QUEUE_CAPACITY_PER_SLOT: Final = 8

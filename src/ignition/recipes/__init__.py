@@ -10,7 +10,7 @@ from helios.schema import contract_pb2
 from ignition.capture.recorder import Recorder
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
-from ignition.preparation.paged_text import Extents
+from ignition.preparation.extents import Extents
 from ignition.preparation.weights import WeightSet
 from ignition.recipes import llama
 

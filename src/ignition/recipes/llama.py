@@ -21,7 +21,7 @@ from ignition.capture.recorder import Recorder
 from ignition.preparation import chat, contract, paged_text
 from ignition.preparation.checkpoints.checkpoint import Checkpoint, ModelParameters
 from ignition.preparation.checkpoints.rope import inverse_frequencies
-from ignition.preparation.paged_text import Extents
+from ignition.preparation.extents import Extents
 from ignition.preparation.stored_matrix import concatenate, interleave_tiles
 from ignition.preparation.tokenizers.extent import token_extent
 from ignition.preparation.weights import Join, WeightSet
@@ -44,12 +44,17 @@ def capture(
         )
     sampled = min(parameters.vocabulary, token_extent(checkpoint.tokenizer_json()))
     model = _DenseDecoder(parameters, sampled, recorder, weights)
+    recorded = paged_text.record(recorder, model, extents)
     return contract_pb2.ModelContract(
         version=contract.CONTRACT_VERSION,
         vocabulary=contract.vocabulary(sampled),
         input_vocabulary=contract_pb2.InputVocabulary(input_tokens=parameters.vocabulary),
-        cache=contract.paged_cache(model.plane_names),
-        graphs=paged_text.record(recorder, model, extents),
+        cache=contract.paged_cache(
+            [plane.name for plane in model.planes],
+            recorded.saved_planes,
+            window_tokens=parameters.sliding_window or 0,
+        ),
+        graphs=recorded.graphs,
         frontend=contract.text_frontend(
             checkpoint.eos_ids,
             checkpoint.template_tokens,
@@ -100,10 +105,10 @@ class _DenseDecoder:
         return self._sampled_tokens
 
     @property
-    def plane_names(self) -> list[str]:
+    def planes(self) -> list[BufferHandle]:
         """All cache planes, layer by layer."""
-        planes = [layer.planes for layer in self._layers]
-        return [plane.name for pair in planes for plane in (pair.keys, pair.values)]
+        pairs = [layer.planes for layer in self._layers]
+        return [plane for pair in pairs for plane in (pair.keys, pair.values)]
 
     def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
         x = ops.embed(program, "x", at, self._embedding)

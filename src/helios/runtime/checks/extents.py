@@ -14,7 +14,9 @@ from helios.runtime.checks.places import Place, program_places
 from helios.runtime.manifest import Manifest, Program
 
 _REQUIRED: Final = (Operation.INITIALIZE, Operation.PREFILL, Operation.DECODE)
-_PROMPTS: Final = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.RESUME)
+_PROMPTS: Final = (Operation.PREFILL, Operation.SCORED_PREFILL)
+# Operations that move state and consume no token.
+_TRANSFERS: Final = (Operation.RESTORE, Operation.RESUME, Operation.SNAPSHOT)
 
 
 def check_program_extents(program: Program, at: Place, contract: PreparedContract) -> None:
@@ -36,7 +38,7 @@ def check_program_extents(program: Program, at: Place, contract: PreparedContrac
                 f"is {packed}, not between {lanes} lanes and {lanes} times {width} tokens",
             )
         return
-    if drawn and program.operation is not Operation.MIXED:
+    if drawn:
         at.refuse("draft_tokens", f"is {drawn}, but {program.operation.name} draws nothing")
     if program.operation is Operation.DECODE:
         if width != 1:
@@ -48,6 +50,31 @@ def check_program_extents(program: Program, at: Place, contract: PreparedContrac
             at.refuse("token_capacity", f"is {width}, but {program.operation.name} samples a token")
         if packed < lanes:
             at.refuse("packed_token_capacity", f"is {packed}, but there are {lanes} lanes")
+    if program.operation is Operation.MIXED:
+        if width != 1:
+            at.refuse("token_capacity", f"is {width}, but MIXED gives one token a lane")
+        if lanes < 2:
+            at.refuse("batch_capacity", f"is {lanes}, but MIXED takes a prompt beside what decodes")
+        if packed < lanes:
+            at.refuse("packed_token_capacity", f"is {packed}, but there are {lanes} lanes")
+    if program.operation in _TRANSFERS:
+        _check_transfer(program, at, contract)
+
+
+def _check_transfer(program: Program, at: Place, contract: PreparedContract) -> None:
+    operation = program.operation.name
+    if program.batch_capacity > contract.max_active:
+        at.refuse(
+            "batch_capacity",
+            f"is {program.batch_capacity}, but {contract.max_active} requests are active at most",
+        )
+    if program.token_capacity:
+        at.refuse("token_capacity", f"is {program.token_capacity}, but {operation} samples nothing")
+    if program.packed_token_capacity:
+        at.refuse(
+            "packed_token_capacity",
+            f"is {program.packed_token_capacity}, but {operation} consumes nothing",
+        )
 
 
 def check_coverage(contract: PreparedContract, manifest: Manifest) -> None:

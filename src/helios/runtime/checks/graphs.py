@@ -13,17 +13,24 @@ from helios.contract.enums import Operation
 from helios.contract.model import GraphContract, PreparedContract, StateView
 from helios.runtime.checks.places import Place
 from helios.runtime.checks.uses import Use
-from helios.runtime.manifest import BufferClass, Manifest, Program, StagedDestination
+from helios.runtime.manifest import (
+    BufferClass,
+    CompletionRecord,
+    Manifest,
+    Program,
+    StagedDestination,
+)
 
 # Operations whose lanes report to the host what became of them.
 _REPORTING: Final = (
     Operation.PREFILL,
     Operation.SCORED_PREFILL,
-    Operation.RESUME,
     Operation.DECODE,
     Operation.SPECULATIVE,
     Operation.MIXED,
 )
+# Operations of which nothing but the fence is waited for.
+_SILENT: Final = (Operation.RESTORE, Operation.RESUME, Operation.SNAPSHOT)
 _SCATTER: Final = "scatter_i32"
 
 
@@ -137,6 +144,19 @@ def _check_state(
             )
 
 
+def _scores(program: Program, record: CompletionRecord, at: Place, manifest: Manifest) -> int:
+    """The record's scores, of which there is one for each packed token."""
+    if record.scores is None:
+        at.refuse("completion", f"{program.completion!r} has no scores")
+    found = manifest.buffers[record.scores].shape[0]
+    if found < program.packed_token_capacity:
+        at.refuse(
+            "packed_token_capacity",
+            f"is {program.packed_token_capacity}, but {program.completion!r} has {found} scores",
+        )
+    return record.scores
+
+
 def _check_completion(
     program: Program, uses: tuple[Use, ...], at: Place, manifest: Manifest
 ) -> None:
@@ -146,12 +166,14 @@ def _check_completion(
             at.refuse("completion", f"is missing: {program.operation.name} reports to the host")
         expected: dict[int, str] = {}
     else:
+        if program.operation in _SILENT:
+            at.refuse("completion", f"is set, but {program.operation.name} reports nothing")
         record = manifest.completions[program.completion]
         expected = {record.lanes: "lanes", record.tokens: "tokens", record.logprobs: "logprobs"}
         if record.proposal_confidence is not None and program.draft_tokens:
             expected[record.proposal_confidence] = "proposal_confidence"
-        if record.scores is not None and program.operation is Operation.SCORED_PREFILL:
-            expected[record.scores] = "scores"
+        if program.operation is Operation.SCORED_PREFILL:
+            expected[_scores(program, record, at, manifest)] = "scores"
         columns = manifest.buffers[record.tokens].shape[1]
         if columns < program.token_capacity:
             at.refuse(

@@ -1,0 +1,116 @@
+"""Captured capacities: how many requests, lanes and tokens the programs of a core take.
+
+Data only. `options` resolves what the command was asked for into an `Extents`, `paged_text`
+records the programs that it lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helios.errors import ContractError
+from ignition.preparation import contract
+
+DEFAULT_MAX_ACTIVE: Final = 32
+DEFAULT_PREFILL_EXTENTS: Final = (32, 128, 512)
+DEFAULT_DECODE_BATCHES: Final = (1, 2, 4, 8, 16, 32)
+DEFAULT_SCORED_EXTENTS: Final = (32, 128)
+DEFAULT_MIXED_EXTENTS: Final = (32, 128, 512)
+PREFILL_LANES_LIMIT: Final = 32
+SCORED_ROWS: Final = 32  # rows of logits that SCORED_PREFILL computes at a time
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Request slots, packed tokens of each PREFILL program, lanes of each DECODE program, tokens
+    of the longest request; packed tokens of each MIXED and SCORED_PREFILL program and lanes of the
+    programs that restore and snapshot, of which there may be none. Impossible ones raise
+    ContractError, which names the option of `ignition prepare` that sets them."""
+
+    max_active: int
+    prefill: tuple[int, ...]
+    decode: tuple[int, ...]
+    max_context_tokens: int
+    mixed: tuple[int, ...] = ()
+    scored_prefill: tuple[int, ...] = ()
+    restore: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Before the lists: the default decode list follows from --max-active.
+        for option, value in (
+            ("--max-active", self.max_active),
+            ("--max-context", self.max_context_tokens),
+        ):
+            if value < 1:
+                raise ContractError(f"{value} is too few", where=option, remedy="Give 1 or more")
+        for option, values in (("--prefill", self.prefill), ("--decode", self.decode)):
+            if not values:
+                raise ContractError("is empty", where=option, remedy="Write it like 1,2,4")
+            _check_ascending(option, values)
+        for option, values in (
+            ("--mixed", self.mixed),
+            ("--scored-prefill", self.scored_prefill),
+            ("--restore", self.restore),
+        ):
+            _check_ascending(option, values)
+        if self.decode[-1] != self.max_active:
+            raise ContractError(
+                f"the largest program takes {self.decode[-1]} lanes, not all {self.max_active} "
+                "requests that may be active",
+                where="--decode",
+                remedy=f"End the list with {self.max_active}, or change --max-active",
+            )
+        if self.restore and self.restore[-1] > self.max_active:
+            raise ContractError(
+                f"{self.restore[-1]} lanes are more than the {self.max_active} requests that may "
+                "be active",
+                where="--restore",
+                remedy=f"End the list with {self.max_active} or less",
+            )
+        if self.mixed and min(self.max_active, self.mixed[0]) < 2:
+            raise ContractError(
+                "a program that mixes takes a request that decodes and one that doesn't yet",
+                where="--mixed",
+                remedy="Leave it out, or allow two active requests and two tokens",
+            )
+
+    def prefill_lanes(self, packed: int) -> int:
+        """Lanes of the PREFILL or SCORED_PREFILL program with `packed` tokens: each has a token at
+        least."""
+        return min(self.max_active, packed, PREFILL_LANES_LIMIT)
+
+    def mixed_lanes(self, packed: int) -> int:
+        """Lanes of the MIXED program with `packed` tokens."""
+        return min(self.max_active, packed)
+
+    @property
+    def sampling_lanes(self) -> int:
+        """Most lanes that one round samples for."""
+        return max(self.decode[-1], self.prefill_lanes(self.prefill[-1]))
+
+    @property
+    def packed_tokens(self) -> int:
+        """Most tokens that the host sends in one round."""
+        return max((*self.prefill, *self.mixed, *self.scored_prefill))
+
+    @property
+    def logit_rows(self) -> int:
+        """Most rows of logits that there are at a time."""
+        scored = min(SCORED_ROWS, self.scored_prefill[-1]) if self.scored_prefill else 0
+        return max(self.sampling_lanes, scored)
+
+    @property
+    def pages_per_request(self) -> int:
+        """Pages of the longest request."""
+        return -(-self.max_context_tokens // contract.PAGE_TOKENS)
+
+
+def _check_ascending(option: str, values: Sequence[int]) -> None:
+    if values and (min(values) < 1 or list(values) != sorted(set(values))):
+        raise ContractError(
+            f"capacities must be positive and ascending, got {list(values)}",
+            where=option,
+            remedy="Write them like 1,2,4",
+        )

@@ -1,0 +1,126 @@
+"""What a preparation may choose, and how a core's rebuild manifest says it.
+
+Data and its checks; `prepare` does the work, `rebuild` reads the texts back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from helios.errors import ContractError
+from ignition import recipes
+from ignition.preparation.checkpoints.checkpoint import NO_RECOMMENDATIONS, GenerationDefaults
+from ignition.preparation.export import Carrier
+from ignition.preparation.extents import (
+    DEFAULT_DECODE_BATCHES,
+    DEFAULT_MAX_ACTIVE,
+    DEFAULT_MIXED_EXTENTS,
+    DEFAULT_PREFILL_EXTENTS,
+    DEFAULT_SCORED_EXTENTS,
+    Extents,
+)
+from ignition.preparation.quantisation import WeightStorage
+from ignition.preparation.sampling import text_of as sampling_text
+
+TARGETS: Final = ("cpu",)
+TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
+# Options of programs that a core may lack; the names are those of `Extents` and `Options`.
+OPTIONAL_PROGRAMS: Final = ("mixed", "scored_prefill", "restore")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a preparation may choose; None is the default that `extents` resolves."""
+
+    namespace: str
+    served_id: str
+    aliases: tuple[str, ...] = ()
+    licence_terms: str = ""
+    recipe: str = "auto"
+    storage: WeightStorage = WeightStorage.AS_STORED
+    target: str = "cpu"
+    carrier: Carrier = Carrier.PAYLOAD
+    max_active: int = DEFAULT_MAX_ACTIVE
+    prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
+    decode: tuple[int, ...] | None = None
+    max_context: int | None = None
+    sampling: GenerationDefaults = NO_RECOMMENDATIONS
+    tuning: bool = False
+    mixed: tuple[int, ...] | None = None
+    scored_prefill: tuple[int, ...] | None = None
+    restore: tuple[int, ...] | None = None
+
+    def check(self) -> None:
+        """Refuses what no checkpoint could make right, naming the command's option. Raises
+        ContractError, or CheckpointError for the recipe."""
+        if not self.namespace:
+            raise ContractError("is empty", where="--namespace", remedy="Name the publisher")
+        names = (self.served_id, *self.aliases)
+        if not all(names) or len(set(names)) != len(names):
+            raise ContractError(
+                f"names must differ and not be empty, got {', '.join(map(repr, names))}",
+                where="--served-id, --alias",
+                remedy="Give each name once",
+            )
+        if self.target not in TARGETS:
+            raise ContractError(
+                f"there is no target {self.target!r}",
+                where="--target",
+                remedy=f"Targets are: {', '.join(TARGETS)}",
+            )
+        recipes.check_name(self.recipe)
+        # The model's context length is still unknown: any stands in for it.
+        self.extents(sys.maxsize)
+
+    def extents(self, context_tokens: int) -> Extents:
+        """The captured capacities for a model of this context length."""
+        if self.max_context is not None and self.max_context > context_tokens:
+            raise ContractError(
+                f"{self.max_context} tokens are more than the model's {context_tokens}",
+                where="--max-context",
+                remedy="Choose a smaller context",
+            )
+        decode, mixed, restore = self.decode, self.mixed, self.restore
+        if decode is None:
+            fitting = {lanes for lanes in DEFAULT_DECODE_BATCHES if lanes < self.max_active}
+            decode = tuple(sorted(fitting | {self.max_active}))
+        if mixed is None:
+            mixed = DEFAULT_MIXED_EXTENTS if self.max_active > 1 else ()
+        scored = self.scored_prefill
+        return Extents(
+            max_active=self.max_active,
+            prefill=self.prefill,
+            decode=decode,
+            max_context_tokens=context_tokens if self.max_context is None else self.max_context,
+            mixed=mixed,
+            scored_prefill=DEFAULT_SCORED_EXTENTS if scored is None else scored,
+            restore=(self.max_active,) if restore is None else restore,
+        )
+
+    def texts(self, extents: Extents) -> dict[str, str]:
+        """What the same preparation would be asked for, defaults resolved to `extents`."""
+        texts = {
+            "storage": self.storage.value,
+            "target": self.target,
+            "max_active": str(extents.max_active),
+            "prefill": _listed(extents.prefill),
+            "decode": _listed(extents.decode),
+            "max_context": str(extents.max_context_tokens),
+        }
+        # Said only where they are given: cores without them say what they always said.
+        for name in OPTIONAL_PROGRAMS:
+            capacities = getattr(extents, name)
+            if capacities:
+                texts[name] = _listed(capacities)
+        if self.sampling != NO_RECOMMENDATIONS:
+            texts["sampling"] = sampling_text(self.sampling)
+        if self.tuning:
+            texts["tuning"] = TUNING_ON
+        return texts
+
+
+def _listed(capacities: Sequence[int]) -> str:
+    return ",".join(map(str, capacities))
