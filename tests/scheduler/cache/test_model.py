@@ -327,6 +327,6 @@ def _tokens_to(node: object) -> tuple[int, ...]:
 
 
 PrefixCacheMachine.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=50, deadline=None
+    max_examples=300, stateful_step_count=50, deadline=None
 )
 TestPrefixCache = PrefixCacheMachine.TestCase

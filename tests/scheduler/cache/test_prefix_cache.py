@@ -427,3 +427,39 @@ def test_violations_are_sentences() -> None:
     assert "row books" in cache.violations([one.private], [1])[0]
     one.hold.path[0].pins += 1
     assert any("pins" in found for found in cache.violations([one.private]))
+
+
+def test_a_snapshot_that_needs_no_page_outlives_its_node_s() -> None:
+    narrow = HistoryRules(restores=True, names_endpoint=True, window_tokens=2)
+    cache = PrefixCache(8, SIZE, 2, narrow)
+    served(cache, range(8), 7, snapshot=True)  # needs tokens 5 and 6, which its row has
+    cache.evict(1)
+    assert cache.match(list(range(8)), 7).endpoint == 7
+    assert cache.match(list(range(8)), 6).endpoint == 6
+    assert cache.match(list(range(8)), 5).endpoint == 0  # this one needs token 3
+    cache.check_books([])
+    cache.store.drop(cache.store.tree.find(b"").children[0, 1, 2, 3].snapshots[0])
+    assert not list(cache.store.tree)
+
+
+def test_a_snapshot_that_is_being_restored_is_not_replaced() -> None:
+    cache = PrefixCache(8, SIZE, 3, PAGED)
+    served(cache, range(7), 5, snapshot=True)
+    restoring = Resident(cache, range(7))
+    assert restoring.hold.row >= 0
+    assert restoring.publish(6, cache.take_row()).row_taken
+    cache.check_books([restoring.private])
+    assert cache.evictable_rows == 1
+    restoring.leave()
+    assert cache.evictable_rows == 2
+
+
+def test_a_path_without_pages_goes_with_its_last_hold() -> None:
+    cache = PrefixCache(8, SIZE, 2, WINDOW)
+    one = Resident(cache, range(21))
+    one.publish(8)
+    cache.slide(one.hold, 20)
+    cache.evict(2)
+    cache.check_books([one.private])
+    one.leave()
+    assert not list(cache.store.tree)
