@@ -32,8 +32,9 @@ GENERATIONS = itertools.count(1)
 # bf16 before every product: eight bits, about 1e-3 a product. The variant with most layers lets
 # that grow further than the others do (rounding alone, simulated in numpy, gives 1.2e-2).
 BF16_LIMITS = dict.fromkeys(VARIANTS, 1e-2) | {"smollm": 1.5e-2}
+# Operations whose rounds pack the tokens of several lanes.
+PACKED = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
 _TIMEOUT_MS = 120_000
-_PACKED = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
 
 
 def smallest(
@@ -41,7 +42,7 @@ def smallest(
 ) -> ProgramInfo:
     """The smallest program of an operation that takes so many lanes and packed tokens."""
     for program in geometry.of(operation):
-        roomy = operation not in _PACKED or program.packed_token_capacity >= tokens
+        roomy = operation not in PACKED or program.packed_token_capacity >= tokens
         if program.batch_capacity >= lanes and roomy:
             return program
     raise AssertionError(f"no {operation.name} program takes {lanes} lanes and {tokens} tokens")

@@ -2,19 +2,21 @@
 
 A small scheduler of the test's own, so that batch invariance is a statement about programs and
 kernels. What it varies is what may not matter: lane order, slots, pages, the mix of lanes in a
-round, program capacities, chunk sizes.
+round, whether prompts and answers share rounds, whether a prompt is scored, program capacities,
+chunk sizes.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import DeviceFinish, LaneAdmission, LaneWork, SamplingParameters
-from tests.replaying import GENERATIONS, run_round
+from tests.replaying import GENERATIONS, PACKED, run_round
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Crowd:
     """Runs requests together; `alone` is a crowd of one. Pages and slots are drawn at random."""
 
     def __init__(self, runtime: ModelRuntime, seed: int) -> None:
+        self.rounds: Counter[Operation] = Counter()
         self._runtime = runtime
         self._random = random.Random(seed)
         self._free_pages = list(range(runtime.geometry.cache_pages))
@@ -114,16 +117,27 @@ class Crowd:
         run_round(self._runtime, self._program(Operation.INITIALIZE, len(lanes)), lanes)
 
     def _step(self, running: list[_Running], chunk: Callable[[], int]) -> None:
-        """One round of the kind that a coin picks among those that have work."""
+        """One round of a kind that has work, picked at random."""
         prompts = [one for one in running if one.in_prompt]
         decoding = [one for one in running if not one.in_prompt]
-        if prompts and (not decoding or self._random.random() < 0.5):
-            self._prefill(prompts, chunk)
-        else:
+        kinds = [Operation.PREFILL, Operation.SCORED_PREFILL] if prompts else []
+        if decoding:
+            kinds.append(Operation.DECODE)
+        if prompts and decoding:
+            kinds.append(Operation.MIXED)
+        geometry = self._runtime.geometry
+        kind = self._random.choice([kind for kind in kinds if geometry.of(kind)])
+        if kind is Operation.DECODE:
             self._decode(decoding)
+        elif kind is Operation.MIXED:
+            self._mix(decoding, prompts, chunk)
+        else:
+            self._prefill(kind, prompts, chunk)
 
-    def _prefill(self, prompts: list[_Running], chunk: Callable[[], int]) -> None:
-        largest = self._runtime.geometry.of(Operation.PREFILL)[-1]
+    def _prefill(
+        self, operation: Operation, prompts: list[_Running], chunk: Callable[[], int]
+    ) -> None:
+        largest = self._runtime.geometry.of(operation)[-1]
         self._random.shuffle(prompts)
         lanes, taking, total = [], [], 0
         for one in prompts[: largest.batch_capacity]:
@@ -132,9 +146,34 @@ class Crowd:
                 continue
             total += len(tokens)
             last = one.consumed + len(tokens) == len(one.request.prompt)
-            lanes.append(LaneWork(one.slot, one.generation, one.consumed, tokens, last, one.pages))
+            targets = tokens if operation is Operation.SCORED_PREFILL else ()
+            lanes.append(
+                LaneWork(
+                    one.slot, one.generation, one.consumed, tokens, last, one.pages, targets=targets
+                )
+            )
             taking.append(one)
-        self._finish_round(self._program(Operation.PREFILL, len(lanes), total), lanes, taking)
+        if lanes:
+            self._finish_round(self._program(operation, len(lanes), total), lanes, taking)
+
+    def _mix(
+        self, decoding: list[_Running], prompts: list[_Running], chunk: Callable[[], int]
+    ) -> None:
+        largest = self._runtime.geometry.of(Operation.MIXED)[-1]
+        self._random.shuffle(decoding)
+        most = min(len(decoding), largest.batch_capacity - 1)
+        taking = decoding[: self._random.randint(1, most)]
+        one = self._random.choice(prompts)
+        room = largest.packed_token_capacity - len(taking)
+        tokens = one.request.prompt[one.consumed :][: min(chunk(), room)]
+        last = one.consumed + len(tokens) == len(one.request.prompt)
+        lanes = [
+            *(LaneWork(o.slot, o.generation, o.consumed, (), True, o.pages) for o in taking),
+            LaneWork(one.slot, one.generation, one.consumed, tokens, last, one.pages),
+        ]
+        total = len(taking) + len(tokens)
+        program = self._program(Operation.MIXED, len(lanes), total)
+        self._finish_round(program, lanes, [*taking, one])
 
     def _decode(self, decoding: list[_Running]) -> None:
         self._random.shuffle(decoding)
@@ -147,6 +186,7 @@ class Crowd:
     def _finish_round(
         self, program: ProgramInfo, lanes: list[LaneWork], taking: list[_Running]
     ) -> None:
+        self.rounds[program.operation] += 1
         completion = run_round(self._runtime, program, lanes)
         for one, done in zip(taking, completion.lanes, strict=True):
             assert (done.slot, done.generation) == (one.slot, one.generation)
@@ -157,11 +197,10 @@ class Crowd:
 
     def _program(self, operation: Operation, lanes: int, tokens: int = 1) -> ProgramInfo:
         """Any program that is large enough: its capacity may not matter either."""
-        prefill = operation is Operation.PREFILL
         fitting = [
             program
             for program in self._runtime.geometry.of(operation)
             if program.batch_capacity >= lanes
-            and (not prefill or program.packed_token_capacity >= tokens)
+            and (operation not in PACKED or program.packed_token_capacity >= tokens)
         ]
         return self._random.choice(fitting)

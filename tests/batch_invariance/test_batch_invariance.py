@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from helios import _native
+from helios.runtime.geometry import Operation
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import DeviceFinish, SamplingParameters
 from ignition.preparation.quantisation import WeightStorage
@@ -19,6 +20,7 @@ from tests.model_parts import capture_tiny
 
 REQUESTS = 32
 WHOLE_PROMPT = 512
+SAMPLING = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.DECODE, Operation.MIXED)
 
 
 # Each kernel path has its own kernels to prove; the last two take the machine's widest.
@@ -111,5 +113,6 @@ def test_a_crowd_does_not_matter(
     sizes = random.Random(seed)
     crowd = Crowd(runtime, seed)
     together = crowd.together(requests, lambda: sizes.choice([1, 3, 16, 33, 128]), at_once=REQUESTS)
+    assert all(crowd.rounds[operation] for operation in SAMPLING)
     for index, (one, other) in enumerate(zip(together, alone, strict=True)):
         assert one == other, f"request {index} differs"

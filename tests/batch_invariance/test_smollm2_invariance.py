@@ -21,7 +21,8 @@ OUTPUT_TOKENS = 5
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[ModelRuntime]:
-    parts = capture(require_gguf(), extents=Extents(32, (32, 128), (1, 2, 4, 8, 16, 32), 256))
+    extents = Extents(32, (32, 128), (1, 2, 4, 8, 16, 32), 256, mixed=(128,), scored_prefill=(128,))
+    parts = capture(require_gguf(), extents=extents)
     runtime = parts.load("cpu", threads=2, cache_tokens=REQUESTS * 96)
     yield runtime
     runtime.close()
