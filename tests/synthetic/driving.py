@@ -18,7 +18,7 @@ from helios.scheduler import (
 )
 from tests.synthetic.device import SyntheticDevice
 from tests.synthetic.histories import History, expected
-from tests.synthetic.model import SyntheticModel
+from tests.synthetic.model import ROW_WORDS, SyntheticModel
 
 
 @dataclass
@@ -28,6 +28,16 @@ class Got:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
+    reused: int = 0
+
+
+def few_pages(history: History, pages: int, snapshots: int = 2) -> Capacities:
+    """Capacities with so many pages and snapshots."""
+    words = sum(SyntheticModel(history).planes().values())
+    saved = sum(SyntheticModel(history).planes()[plane] for plane in history.saved_planes)
+    row = 8 * (saved + (ROW_WORDS if history.row_state else 0))
+    kept = snapshots if row else 0
+    return Capacities(cache_nbytes=8 * words * pages + row * kept, snapshot_rows=kept or None)
 
 
 class Serving:
@@ -105,20 +115,16 @@ class Serving:
         return len(self._sequences)
 
     def turn(self) -> None:
-        """One turn of the worker's loop."""
+        """One turn of the worker's loop; fails where nothing can go on."""
         while self.launch():
             pass
-        if self._sequences:
-            self.complete()
+        assert self._sequences, "requests are live and no round can be planned"
+        self.complete()
 
     def drain(self) -> None:
-        """Turns until nothing is left; fails where nothing can go on."""
+        """Turns until nothing is left."""
         while not self.scheduler.idle or self._sequences:
-            rounds = len(self.programs)
             self.turn()
-            assert self._sequences or len(self.programs) > rounds or self.scheduler.idle, (
-                "requests are live and no round can be planned"
-            )
 
     def check(self, number: int) -> None:
         """The request got what its tokens alone make of it: all of it, or as much as there is."""
@@ -143,4 +149,5 @@ class Serving:
                 got.tokens += event.tokens
                 got.logprobs += event.logprobs
                 got.finish = event.finish
+                got.reused = event.reused_prompt_tokens
         self.scheduler.check_books()

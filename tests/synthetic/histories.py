@@ -36,6 +36,16 @@ class History:
         return self.recurrent or self.latent > 0
 
     @property
+    def paged(self) -> bool:
+        """Whether pages hold anything."""
+        return self.key_value or self.latent > 0 or self.window > 0
+
+    @property
+    def frees_pages(self) -> bool:
+        """Whether pages that the window has left are given back."""
+        return self.window > 0 and not self.key_value and not self.latent
+
+    @property
     def saved_planes(self) -> tuple[str, ...]:
         """Paged planes whose partial page goes into a snapshot's row, in the row's order."""
         if not self.partial_pages:
