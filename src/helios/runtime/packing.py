@@ -1,50 +1,50 @@
 """Writes a round's values into a frame's staging, as the contract's bindings say.
 
-Sources, types, extents and indexing are resolved once, at start-up, into one list of functions
-for each (program, frame) over views of the staging buffers; packing a round only calls them.
-A binding that can't be served is refused then, by name: no input is ever left silently unset.
-`ModelRuntime` is the caller; what the sources mean is in `value_sources`.
+Sources, types, extents and indexing are resolved once, at start-up, into one list of fills for
+each (program, frame) over views of the staging buffers; packing a round only calls them. A binding
+that can't be served is refused then, by name: no input is ever left silently unset. `ModelRuntime`
+is the caller; what the sources mean is in `value_sources` and `array_sources`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
-from helios.contract.enums import Operation, ValueSource
-from helios.contract.fields import refuse
+from helios.contract.enums import Operation
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
 from helios.errors import ExecutionError
-from helios.runtime.checks.bindings import Rows, placed_bindings
+from helios.runtime.checks.bindings import allots_lengths, check_lengths, placed_bindings
+from helios.runtime.checks.deltas import check_delta_places
 from helios.runtime.checks.places import Place, graph_place
 from helios.runtime.checks.storage import check_page_bindings
+from helios.runtime.delta_uploads import DeltaUploads, View
 from helios.runtime.device import FRAMES, MemoryPlan
-from helios.runtime.manifest import DeltaDestination, DType, LeadingCount, Manifest, Program
-from helios.runtime.page_upload import DeltaStaging, PageUpload
+from helios.runtime.lanes import PROMPTS, Columns, query_lengths
+from helios.runtime.manifest import DeltaDestination, LeadingCount, Manifest, Program
+from helios.runtime.page_upload import LaneValueError
 from helios.runtime.rounds import LaneWork
 from helios.runtime.state_rows import StateRows, rows_per_request
-from helios.runtime.value_sources import SOURCES, Columns, query_lengths
-from helios.runtime.value_writers import Fill, element_type, staged_fill
+from helios.runtime.value_bounds import Bounds, bounds_of
+from helios.runtime.value_writers import Fill, staged_fill
 
-View = Callable[[int, int], NDArray[np.uint8]]
-_PROMPTS: Final = frozenset((Operation.PREFILL, Operation.SCORED_PREFILL))
+_UNFIT = (OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedProgram:
-    """A program's capacities and, for each frame, its fills with their destinations' names."""
+    """A program's fills for each frame, and what a round of it may be: `tokens` in all (0 where the
+    program allots them itself), at least `least` a lane and at most `most`."""
 
     name: str
     operation: Operation
     lanes: int
     tokens: int
-    admission: bool
-    fills: tuple[tuple[tuple[str, Fill], ...], ...]
-    uploads: tuple[PageUpload, ...]
+    least: int
+    most: int
+    fills: tuple[tuple[Fill, ...], ...]
+    commits: tuple[tuple[Callable[[], None], ...], ...]
 
 
 class Packer:
@@ -66,27 +66,33 @@ class Packer:
         self._plan = plan
         self._view = view
         self._request_slots = request_slots
-        self._cache_pages = cache_pages
         self._rows = _state_rows(contract, plan, programs, request_slots)
-        self._uploads: dict[str, PageUpload] = {}
+        self._deltas = DeltaUploads(
+            contract,
+            manifest,
+            plan,
+            view,
+            request_slots=request_slots,
+            cache_pages=cache_pages,
+        )
         graphs = {graph.name: (i, graph) for i, graph in enumerate(contract.model.graphs)}
         self._programs = [self._resolve(program, *graphs[program.name]) for program in programs]
 
     def pack(self, program: int, frame: int, lanes: Sequence[LaneWork]) -> None:
-        """Writes a round. Raises ExecutionError, leaving nothing remembered, if a value doesn't
-        fit; the round must then not be submitted."""
+        """Writes a round. Raises ExecutionError, naming lane and input, if a value doesn't fit.
+        Nothing of such a round is remembered; it must not be submitted."""
         packed = self._programs[program]
         columns = self._columns(packed, lanes)
-        name = ""
-        try:
-            for name, fill in packed.fills[frame]:  # noqa: B007 - the handler reads it
-                fill(lanes, columns)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise ExecutionError(str(error), where=f"{packed.name}, input {name}") from error
-        for upload in packed.uploads:
-            upload.commit()
+        for fill in packed.fills[frame]:
+            try:
+                fill.write(lanes, columns)
+            except _UNFIT as error:
+                _refuse(packed, fill, lanes, columns, error)
+        for commit in packed.commits[frame]:
+            commit()
 
     def _columns(self, packed: PackedProgram, lanes: Sequence[LaneWork]) -> Columns:
+        """The round's geometry. Raises ExecutionError where the program doesn't take it."""
         count = len(lanes)
         if not 1 <= count <= packed.lanes:
             raise ExecutionError(f"{count} lanes, 1 to {packed.lanes} fit", where=packed.name)
@@ -97,106 +103,88 @@ class Packer:
                 where=packed.name,
             )
         columns = Columns(slots, query_lengths(packed.operation, lanes), self._rows)
-        if columns.total > packed.tokens:
+        if packed.tokens and columns.total > packed.tokens:
             raise ExecutionError(f"{columns.total} tokens, {packed.tokens} fit", where=packed.name)
-        if packed.operation in _PROMPTS and min(columns.lengths) < 1:
-            raise ExecutionError("a lane has no tokens", where=packed.name)
-        if packed.operation is Operation.MIXED:
-            *decoding, prompt = lanes
-            if not decoding or not prompt.tokens or any(lane.tokens for lane in decoding):
-                raise ExecutionError(
-                    "the last lane, and it alone, must bring a prompt's tokens", where=packed.name
-                )
-        if packed.admission and any(lane.admission is None for lane in lanes):
-            raise ExecutionError("a lane has no admission", where=packed.name)
+        if packed.operation is not Operation.DECODE:
+            _check_lanes(packed, lanes, columns)
         return columns
 
     def _resolve(self, program: Program, index: int, graph: GraphContract) -> PackedProgram:
         at = graph_place(index, graph)
         check_page_bindings(graph, at, self._contract)
-        uploads: list[PageUpload] = []
-        fills: list[list[tuple[str, Fill]]] = [[] for _ in range(FRAMES)]
-        for place, binding in placed_bindings(graph, at):
-            if binding.source is ValueSource.PAGE_TABLE:
-                upload, per_frame = self._page_fills(binding, place)
-                uploads.append(upload)
-            else:
-                per_frame = self._staged_fills(binding, program, place)
-            for frame in range(FRAMES):
-                fills[frame].append((binding.destination, per_frame[frame]))
+        check_lengths(graph, at)
+        bounds = bounds_of(program, self._contract, self._rows)
+        placed = placed_bindings(graph, at)
+        check_delta_places(placed, self._contract, self._manifest)
+        per_binding = [self._fills(binding, place, bounds) for place, binding in placed]
+        fills = tuple(zip(*per_binding, strict=True)) or ((),) * FRAMES
+        speculative = program.operation is Operation.SPECULATIVE
+        consumes = program.operation in PROMPTS or speculative
         return PackedProgram(
             name=program.name,
             operation=program.operation,
-            lanes=min(program.batch_capacity, self._request_slots),
-            tokens=program.packed_token_capacity or program.batch_capacity,
-            admission=any(
-                SOURCES[binding.source].admission
-                for _, binding in placed_bindings(graph, at)
-                if binding.source in SOURCES
+            lanes=bounds.active_lanes,
+            tokens=0 if allots_lengths(graph) else bounds.packed_tokens or bounds.lanes,
+            least=int(consumes or program.operation is Operation.VISION),
+            most=min(bounds.draft_tokens + 1, bounds.target_tokens)
+            if speculative
+            else max(bounds.packed_tokens, 1),
+            fills=fills,
+            commits=tuple(
+                tuple(fill.commit for fill in frame if fill.commit is not None) for frame in fills
             ),
-            fills=tuple(tuple(frame) for frame in fills),
-            uploads=tuple(uploads),
         )
 
-    def _staged_fills(self, binding: ValueBinding, program: Program, at: Place) -> list[Fill]:
+    def _fills(self, binding: ValueBinding, at: Place, bounds: Bounds) -> list[Fill]:
+        """A binding's fills, one a frame."""
         destination = self._manifest.destinations[binding.destination]
         if isinstance(destination, DeltaDestination):
-            at.refuse("source", f"{binding.source.name} can't be sent as a delta")
+            return self._deltas.fills(binding, at, destination, bounds)
         planned = self._plan.buffers[destination.buffer]
-        rows = Rows(program.batch_capacity, program.packed_token_capacity, self._request_slots)
-        return [
-            staged_fill(binding, at, self._view(destination.buffer, frame), planned, rows)
-            for frame in range(FRAMES)
-        ]
+        views = (self._view(destination.buffer, frame) for frame in range(FRAMES))
+        return [staged_fill(binding, at, view, planned, bounds) for view in views]
 
-    def _page_fills(self, binding: ValueBinding, at: Place) -> tuple[PageUpload, list[Fill]]:
-        destination = self._manifest.destinations[binding.destination]
-        if not isinstance(destination, DeltaDestination):
-            at.refuse("destination", "a page table must be a delta destination")
-        self._refuse_shifted(binding)
-        buffers = self._plan.buffers
-        upload = self._uploads.get(binding.destination)
-        if upload is None:
-            shape = buffers[destination.target].shape
-            if len(shape) != 2 or shape[0] < self._request_slots:
-                at.refuse(
-                    "destination",
-                    f"its target has shape {shape}, not a row for each of"
-                    f" {self._request_slots} slots",
-                )
-            upload = PageUpload(
-                request_slots=self._request_slots,
-                row_entries=shape[1],
-                cache_pages=self._cache_pages,
-                page_tokens=self._contract.model.cache.page_tokens,
+
+def _check_lanes(packed: PackedProgram, lanes: Sequence[LaneWork], columns: Columns) -> None:
+    lengths = columns.lengths
+    if min(lengths) < packed.least or max(lengths) > packed.most:
+        wrong = next(i for i, n in enumerate(lengths) if not packed.least <= n <= packed.most)
+        raise ExecutionError(
+            f"has {lengths[wrong]} tokens, {packed.least} to {packed.most} fit",
+            where=_lane_place(packed, wrong, lanes[wrong]),
+        )
+    if packed.operation is Operation.MIXED:
+        *decoding, prompt = lanes
+        if not decoding or not prompt.tokens or any(lane.tokens for lane in decoding):
+            raise ExecutionError(
+                "the last lane, and it alone, must bring a prompt's tokens", where=packed.name
             )
-            self._uploads[binding.destination] = upload
 
-        def words(buffer: int, frame: int) -> NDArray[np.int32]:
-            dtype: DType = buffers[buffer].buffer.dtype
-            return self._view(buffer, frame).view(element_type(dtype))
 
-        fills = [
-            _page_fill(
-                upload,
-                DeltaStaging(
-                    words(destination.count, frame),
-                    words(destination.index, frame),
-                    words(destination.value, frame),
-                ),
-                binding.offset,
-            )
-            for frame in range(FRAMES)
-        ]
-        return upload, fills
+def _lane_place(packed: PackedProgram, index: int, lane: LaneWork) -> str:
+    return f"{packed.name}, lane {index} (slot {lane.slot}, generation {lane.generation})"
 
-    def _refuse_shifted(self, binding: ValueBinding) -> None:
-        for number, view in enumerate(self._contract.model.cache.page_tables):
-            if view.destination == binding.destination and view.page_offset:
-                refuse(
-                    f"model.cache.page_tables[{number}].page_offset",
-                    "this Helios shifts no page tables yet",
-                )
+
+def _refuse(
+    packed: PackedProgram,
+    fill: Fill,
+    lanes: Sequence[LaneWork],
+    columns: Columns,
+    error: Exception,
+) -> NoReturn:
+    """Raises the ExecutionError of a round that a fill couldn't stage: finds the lane."""
+    index, found = None, error
+    if isinstance(error, LaneValueError):
+        index = error.lane
+    else:
+        for number, (lane, length) in enumerate(zip(lanes, columns.lengths, strict=True)):
+            try:
+                fill.probe(lane, Columns([lane.slot], [length], columns.rows))
+            except _UNFIT as own:
+                index, found = number, own
+                break
+    where = packed.name if index is None else _lane_place(packed, index, lanes[index])
+    raise ExecutionError(str(found), where=f"{where}, input {fill.destination}") from error
 
 
 def _state_rows(
@@ -207,10 +195,3 @@ def _state_rows(
     backed = plan.counts.get(LeadingCount.SNAPSHOT_ROWS, 0)
     snapshots = max(backed // per_request - request_slots, 0)
     return StateRows(request_slots, snapshots, per_request)
-
-
-def _page_fill(upload: PageUpload, staging: DeltaStaging, offset: int) -> Fill:
-    def fill(lanes: Sequence[LaneWork], columns: Columns) -> None:
-        upload.stage(staging, lanes, columns, offset)
-
-    return fill

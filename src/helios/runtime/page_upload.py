@@ -1,19 +1,19 @@
 """Uploading page-table entries: remembers what a slot's table holds, stages only what is new.
 
-One `PageUpload` serves a delta destination in all programs and frames. A slot's generation
-invalidates what is remembered of it. Called by `packing`.
+One `PageUpload` serves one place of one table in all programs and frames. A slot's generation
+invalidates what is remembered of it. Called by `delta_uploads`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.errors import ExecutionError
+from helios.runtime.lanes import Columns
 from helios.runtime.rounds import LaneWork
-from helios.runtime.value_sources import Columns
 
 Words = NDArray[np.int32] | NDArray[np.uint32]
 
@@ -29,13 +29,32 @@ class DeltaStaging:
         self.value = value
 
 
+class LaneValueError(ValueError):
+    """A lane's value doesn't fit; `lane` is its place in the round."""
+
+    def __init__(self, lane: int, what: str) -> None:
+        super().__init__(what)
+        self.lane = lane
+
+
 class PageUpload:
-    """What the device's page table holds: per slot the generation and the number of entries."""
+    """What a page table holds: per slot the generation and the number of entries. Page i of a slot
+    is at element `page_offset` + i of its row, which has `row_entries`; a slot has at most
+    `capacity` pages."""
 
     def __init__(
-        self, *, request_slots: int, row_entries: int, cache_pages: int, page_tokens: int
+        self,
+        *,
+        request_slots: int,
+        row_entries: int,
+        page_offset: int,
+        capacity: int,
+        cache_pages: int,
+        page_tokens: int,
     ) -> None:
         self._row_entries = row_entries
+        self._page_offset = page_offset
+        self._capacity = capacity
         self._cache_pages = cache_pages
         self._page_tokens = page_tokens
         self._generations = [0] * request_slots
@@ -47,7 +66,7 @@ class PageUpload:
     ) -> None:
         """Writes the new entries of all lanes; `commit` makes them remembered.
 
-        `offset` is added to page ids. Raises ExecutionError where a page list is too long or too
+        `offset` is added to page ids. Raises LaneValueError where a page list is too long or too
         short for the lane's tokens, shrank, or names a page that the cache doesn't have.
         """
         generations, uploaded, page_tokens = self._generations, self._uploaded, self._page_tokens
@@ -57,33 +76,20 @@ class PageUpload:
         pending.clear()
         for lane, length in zip(lanes, columns.lengths, strict=True):
             slot, have = lane.slot, len(lane.pages)
-            if have * page_tokens < lane.start + length:
-                raise ExecutionError(
-                    f"{have} pages don't hold {lane.start + length} tokens", where=f"slot {slot}"
-                )
             held = uploaded[slot] if generations[slot] == lane.generation else 0
+            if have * page_tokens < lane.start + length or held > have or have > self._capacity:
+                self._refuse(lanes.index(lane), lane, length)
             if held == have and held:
                 continue
-            if held > have or have > self._row_entries:
-                raise ExecutionError(
-                    f"the page list has {have} entries, but {held} are uploaded and"
-                    f" {self._row_entries} fit",
-                    where=f"slot {slot}, generation {lane.generation}",
-                )
-            first = slot * self._row_entries
+            first = slot * self._row_entries + self._page_offset
             indices.extend(range(first + held, first + have))
             values.extend(lane.pages[held:have])
             pending.append((slot, lane.generation, have))
         count = len(indices)
         if count:
             if min(values) < 0 or max(values) >= self._cache_pages:
-                raise ExecutionError(
-                    f"a page id is outside [0, {self._cache_pages})", where="page table"
-                )
-            if count > len(staging.index):
-                raise ExecutionError(
-                    f"{count} new entries, {len(staging.index)} fit", where="page table"
-                )
+                self._refuse_ids(lanes)
+            # Staging for whole contexts of all lanes was checked at start-up.
             staging.index[:count] = indices
             staging.value[:count] = [value + offset for value in values] if offset else values
         staging.count[0] = count
@@ -94,3 +100,25 @@ class PageUpload:
             self._generations[slot] = generation
             self._uploaded[slot] = have
         self._pending.clear()
+
+    def _held(self, lane: LaneWork) -> int:
+        """Entries of the lane that the table has."""
+        current = self._generations[lane.slot] == lane.generation
+        return self._uploaded[lane.slot] if current else 0
+
+    def _refuse(self, index: int, lane: LaneWork, length: int) -> NoReturn:
+        have, tokens = len(lane.pages), lane.start + length
+        if have * self._page_tokens < tokens:
+            raise LaneValueError(index, f"has {have} pages, which don't hold {tokens} tokens")
+        raise LaneValueError(
+            index,
+            f"has {have} pages, but {self._held(lane)} are uploaded and {self._capacity} fit",
+        )
+
+    def _refuse_ids(self, lanes: Sequence[LaneWork]) -> NoReturn:
+        pages = range(self._cache_pages)
+        for index, lane in enumerate(lanes):
+            wrong = [page for page in lane.pages[self._held(lane) :] if page not in pages]
+            if wrong:
+                raise LaneValueError(index, f"names page {wrong[0]}, there are {len(pages)}")
+        raise AssertionError("no lane names a page outside the cache")

@@ -6,9 +6,14 @@ device runs them, `helios.runtime.completions` reads the answer back into these 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Only named in types; who plans rounds without images has no use for numpy.
+    from numpy.typing import NDArray
 
 
 class DeviceFinish(IntEnum):
@@ -29,24 +34,64 @@ class LaneError(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
-    """How a request samples: `seed` of 64 bits, `temperature` 0 is greedy, `top_k` 0 is off."""
+    """How a request samples: `seed` of 64 bits, `temperature` 0 is greedy, `top_k` 0 is off, and so
+    are a repetition penalty of 1 and the other penalties of 0."""
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class LaneAdmission:
-    """What an INITIALIZE round puts into a slot's state row. `emitted` counts output tokens
-    that a readmitted request already has."""
+    """What INITIALIZE, RESTORE and RESUME rounds put into a slot's state row. `emitted` counts
+    output tokens that a readmitted request already has."""
 
     sampling: SamplingParameters
     output_limit: int
     emitted: int
     eos_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Tokens copied from a request's own text, for a SPECULATIVE round to verify. They follow the
+    first `endpoint` tokens and the pending one, of the request that is its slot's `generation`.
+    `masks` are grammar masks, one for each target token from the pending one on; missing ones
+    allow everything."""
+
+    tokens: Sequence[int]
+    generation: int
+    endpoint: int
+    masks: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneExtras:
+    """What few lanes bring, apart from `LaneWork` so that the others stay light.
+
+    `length` is the number of packed rows where `tokens` don't say it: target tokens of a
+    SPECULATIVE lane (exactly, or at most where the device allots them), patches of a VISION one.
+    `history` are the request's tokens so far, whose counts a histogram begins with, None where none
+    is wanted. A grammar mask has a bit for each token, lowest bit of the lowest byte first, 1 where
+    the token is allowed; None allows everything. `feature_indices` and `context_indices` have a
+    value for each of `tokens`, −1 where there is no image, or are empty; `feature_slot` is −1 for
+    none. `images` are the image layout's tensors by name.
+    """
+
+    length: int = 0
+    history: Sequence[int] | None = None
+    grammar_mask: bytes | None = None
+    proposal: Proposal | None = None
+    feature_indices: Sequence[int] = ()
+    context_indices: Sequence[int] = ()
+    feature_slot: int = -1
+    images: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +121,7 @@ class LaneWork:
     snapshot_row: int = -1
     pending_token: int = -1
     targets: Sequence[int] = ()
+    extras: LaneExtras | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,35 @@ values and assigns slices. Called by `packing`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import ValueBinding
-from helios.runtime.checks.bindings import ELEMENT_TYPES, Rows, resolve
+from helios.runtime.array_sources import ArraySource
+from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
 from helios.runtime.device import PlannedBuffer
+from helios.runtime.lanes import Columns
 from helios.runtime.manifest import DType
 from helios.runtime.rounds import LaneWork
-from helios.runtime.value_sources import Columns, Scope, Source
+from helios.runtime.value_bounds import Bounds
+from helios.runtime.value_sources import Scope, Source
 
-Fill = Callable[[Sequence[LaneWork], Columns], None]
+Write = Callable[[Sequence[LaneWork], Columns], None]
+
+
+class Fill(NamedTuple):
+    """A binding's part of packing. `write` stages the values of a round and raises where one
+    doesn't fit; `probe` then finds the lane: it raises for a lane whose own values don't. `commit`,
+    if any, is called when the whole round is staged: only then may anything be remembered."""
+
+    destination: str
+    write: Write
+    probe: Callable[[LaneWork, Columns], None]
+    commit: Callable[[], None] | None = None
 
 
 def element_type(dtype: DType) -> Any:
@@ -35,62 +48,124 @@ def staged_fill(
     at: Place,
     staging: NDArray[np.uint8],
     planned: PlannedBuffer,
-    rows: Rows,
+    bounds: Bounds,
 ) -> Fill:
-    """The function that writes a round's values of `binding` into `staging`. Raises ContractError
+    """The fill that writes a round's values of `binding` into `staging`. Raises ContractError
     at the binding's place where source, type, extent and indexing don't go together."""
-    source = resolve(binding, at, planned.buffer, rows)
+    source = resolve(binding, at, planned.buffer, bounds)
     typed: NDArray[Any] = staging.view(element_type(planned.buffer.dtype))
-    columns = prod(planned.shape[1:])
-    if columns != 1 or binding.source is ValueSource.EOS_IDS:
-        typed = typed.reshape(-1, columns)
-    return _fill(binding, source, typed, rows.batch_capacity)
+    columns = row_elements(planned.buffer)
+    if isinstance(source, ArraySource):
+        return _array_fill(binding, source, typed.reshape(-1, columns), bounds)
+    listed = columns != 1 or binding.source is ValueSource.EOS_IDS  # what the reader returns
+    rows = typed.reshape(-1, columns) if listed else typed
+
+    def probe(lane: LaneWork, own: Columns) -> None:
+        count = own.total if source.scope is Scope.TOKEN else 1
+        np.empty((count, *rows.shape[1:]), rows.dtype)[:] = source.read((lane,), own)
+
+    return Fill(binding.destination, _write(binding, source, rows, bounds.lanes), probe)
 
 
-def _fill(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Fill:
+def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:
     read, indexing = source.read, binding.indexing
     if indexing is Indexing.SCALAR:
 
-        def fill_scalar(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        def write_scalar(lanes: Sequence[LaneWork], columns: Columns) -> None:
             rows[0] = read(lanes, columns)
 
-        return fill_scalar
+        return write_scalar
     if indexing is Indexing.PACKED_TOKEN:
-        return _packed_fill(source, rows)
+        return _write_packed(source, rows)
     if indexing is Indexing.ACTIVE_ROW:
 
-        def fill_active(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        def write_active(lanes: Sequence[LaneWork], columns: Columns) -> None:
             rows[: len(lanes)] = read(lanes, columns)
 
-        return fill_active
+        return write_active
     if indexing is Indexing.PHYSICAL_REQUEST_ROW:
 
-        def fill_physical(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        def write_physical(lanes: Sequence[LaneWork], columns: Columns) -> None:
             rows[columns.slots] = read(lanes, columns)
 
-        return fill_physical
+        return write_physical
     padding = binding.padding
 
-    def fill_submission(lanes: Sequence[LaneWork], columns: Columns) -> None:
+    def write_submission(lanes: Sequence[LaneWork], columns: Columns) -> None:
         count = len(lanes)
         rows[:count] = read(lanes, columns)
         rows[count:batch_capacity] = padding
 
-    return fill_submission
+    return write_submission
 
 
-def _packed_fill(source: Source, rows: NDArray[Any]) -> Fill:
+def _write_packed(source: Source, rows: NDArray[Any]) -> Write:
     read = source.read
     if source.scope is Scope.LANE:
 
-        def fill_repeated(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        def write_repeated(lanes: Sequence[LaneWork], columns: Columns) -> None:
             values = np.empty((len(lanes), *rows.shape[1:]), rows.dtype)
             values[:] = read(lanes, columns)
             rows[: columns.total] = np.repeat(values, columns.lengths, axis=0)
 
-        return fill_repeated
+        return write_repeated
 
-    def fill_tokens(lanes: Sequence[LaneWork], columns: Columns) -> None:
+    def write_tokens(lanes: Sequence[LaneWork], columns: Columns) -> None:
         rows[: columns.total] = read(lanes, columns)
 
-    return fill_tokens
+    return write_tokens
+
+
+def _array_fill(
+    binding: ValueBinding, source: ArraySource, rows: NDArray[Any], bounds: Bounds
+) -> Fill:
+    row, indexing = source.row, binding.indexing
+
+    def probe(lane: LaneWork, own: Columns) -> None:
+        row(lane, own.total)
+
+    if indexing is Indexing.PHYSICAL_REQUEST_ROW and source.once:
+        kept = _KeptRows(source, rows, bounds.rows.request_slots)
+        return Fill(binding.destination, kept.write, probe, kept.commit)
+
+    def write(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        first = 0
+        for index, (lane, length) in enumerate(zip(lanes, columns.lengths, strict=True)):
+            if indexing is Indexing.PACKED_TOKEN:
+                rows[first : first + length] = row(lane, length)
+                first += length
+            else:
+                rows[lane.slot if indexing is Indexing.PHYSICAL_REQUEST_ROW else index] = row(
+                    lane, length
+                )
+        if indexing is Indexing.SUBMISSION_ROW:
+            rows[len(lanes) : bounds.lanes] = binding.padding
+
+    return Fill(binding.destination, write, probe)
+
+
+class _KeptRows:
+    """Rows of slots that are written once for each generation."""
+
+    def __init__(self, source: ArraySource, rows: NDArray[Any], request_slots: int) -> None:
+        self._row = source.row
+        self._rows = rows
+        self._generations = [0] * request_slots
+        self._pending: list[tuple[int, int]] = []
+
+    def write(self, lanes: Sequence[LaneWork], columns: Columns) -> None:
+        """Writes the rows of lanes whose slot holds another generation's."""
+        self._pending.clear()
+        for lane, length in zip(lanes, columns.lengths, strict=True):
+            slot = lane.slot
+            if self._generations[slot] != lane.generation:
+                # Whatever becomes of the round, the old row is gone.
+                self._generations[slot] = 0
+                self._rows[slot] = self._row(lane, length)
+                self._pending.append((slot, lane.generation))
+
+    def commit(self) -> None:
+        """Remembers the rows."""
+        for slot, generation in self._pending:
+            self._generations[slot] = generation
+        self._pending.clear()

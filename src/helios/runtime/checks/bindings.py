@@ -6,7 +6,6 @@ before anything is loaded (`manifest_checks`), and again by `packing` for the se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -14,6 +13,8 @@ import numpy as np
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
+from helios.runtime.array_sources import ARRAYS, ArraySource, Destined
+from helios.runtime.checks.deltas import DELTAS, check_delta
 from helios.runtime.checks.places import Place
 from helios.runtime.manifest import (
     Buffer,
@@ -23,6 +24,8 @@ from helios.runtime.manifest import (
     Manifest,
     Program,
 )
+from helios.runtime.state_rows import StateRows, rows_per_request
+from helios.runtime.value_bounds import Bounds, bounds_of
 from helios.runtime.value_sources import NONE, SOURCES, Read, Scope, Source, eos_rows
 
 ELEMENT_TYPES: Final[dict[DType, Any]] = {
@@ -34,25 +37,7 @@ ELEMENT_TYPES: Final[dict[DType, Any]] = {
     DType.U64: np.uint64,
     DType.F32: np.float32,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Most rows of each kind that a program's bindings index."""
-
-    batch_capacity: int
-    packed_capacity: int
-    request_slots: int
-
-    def needed(self, indexing: Indexing) -> int:
-        """Rows that a destination of this indexing must have."""
-        return {
-            Indexing.SCALAR: 1,
-            Indexing.SUBMISSION_ROW: self.batch_capacity,
-            Indexing.ACTIVE_ROW: min(self.batch_capacity, self.request_slots),
-            Indexing.PHYSICAL_REQUEST_ROW: self.request_slots,
-            Indexing.PACKED_TOKEN: self.packed_capacity,
-        }[indexing]
+_LANE_SCOPES: Final = (Scope.ROUND, Scope.LANE)
 
 
 def check_bindings(
@@ -63,10 +48,12 @@ def check_bindings(
     contract: PreparedContract,
 ) -> None:
     """Every binding of a graph: a destination that the program reads, filled from a source that
-    goes with it. What this Helios can't supply is refused when such a graph is selected."""
+    goes with it and that a lane of this operation can have."""
     placed = placed_bindings(graph, at)
     inputs = set(program.inputs)
-    rows = Rows(program.batch_capacity, program.packed_token_capacity, contract.max_active)
+    per_request = rows_per_request(contract, manifest.programs)
+    rows = StateRows(contract.max_active, contract.snapshot_rows, per_request)
+    bounds = bounds_of(program, contract, rows)
     for place, binding in placed:
         name = binding.destination
         destination = manifest.destinations.get(name)
@@ -75,12 +62,10 @@ def check_bindings(
         if name not in inputs:
             place.refuse("destination", f"{name!r} is no input of the program {program.name!r}")
         if isinstance(destination, DeltaDestination):
-            if binding.source is not ValueSource.PAGE_TABLE:
-                place.refuse("source", f"{binding.source.name} can't be sent as a delta")
-        elif binding.source is ValueSource.PAGE_TABLE:
-            place.refuse("destination", "a page table must be a delta destination")
-        elif binding.source is ValueSource.CONSTANT or binding.source in SOURCES:
-            resolve(binding, place, manifest.buffers[destination.buffer], rows)
+            check_delta(binding, place, destination, manifest, bounds)
+        else:
+            resolve(binding, place, manifest.buffers[destination.buffer], bounds)
+    check_lengths(graph, at)
     # Staging is shared by all programs: a delta that nobody fills would be applied again.
     bound = {binding.destination for _, binding in placed}
     for name in program.inputs:
@@ -97,59 +82,96 @@ def placed_bindings(graph: GraphContract, at: Place) -> list[tuple[Place, ValueB
     return placed
 
 
-def resolve(binding: ValueBinding, at: Place, buffer: Buffer, rows: Rows) -> Source:
+def allots_lengths(graph: GraphContract) -> bool:
+    """Whether the program, not the host, decides how many tokens each lane has."""
+    return any(b.source is ValueSource.SPECULATIVE_PREFIX_LIMIT for b in graph.bindings)
+
+
+def check_lengths(graph: GraphContract, at: Place) -> None:
+    """Where the program allots tokens to its lanes the host knows neither their rows nor how many
+    they are."""
+    if not allots_lengths(graph):
+        return
+    for place, binding in placed_bindings(graph, at):
+        if binding.indexing is Indexing.PACKED_TOKEN:
+            place.refuse("indexing", "the program, not the host, knows which token is whose")
+        if binding.source in (ValueSource.LIVE_TOKEN_COUNT, ValueSource.QUERY_LENGTH):
+            place.refuse("source", f"the program, not the host, knows the {binding.source.name}")
+
+
+def resolve(
+    binding: ValueBinding, at: Place, buffer: Buffer, bounds: Bounds
+) -> Source | ArraySource:
     """The source of a binding to a staged buffer, with constant or offset applied. Raises
     ContractError where source, type, extent and indexing don't go together."""
-    source = _source(binding, at, buffer)
-    columns = _columns(buffer)
-    if columns != source.columns:
-        at.refuse(
-            "destination",
-            f"a row of {buffer.name!r} has {columns} elements, {binding.source.name} has"
-            f" {source.columns}",
-        )
+    if binding.source in DELTAS and binding.source not in ARRAYS:
+        at.refuse("destination", f"{binding.source.name} must be sent to a delta destination")
+    if buffer.dtype not in ELEMENT_TYPES:
+        at.refuse("destination", f"{buffer.dtype.name} elements can't be staged")
+    columns = row_elements(buffer)
+    source: Source | ArraySource
+    if binding.source in ARRAYS:
+        element = np.dtype(ELEMENT_TYPES[buffer.dtype])
+        source = ARRAYS[binding.source](Destined(binding, at, columns, element, bounds))
+        limits, optional = source.limits, True
+    else:
+        source = _source(binding, at, buffer, bounds)
+        limits = source.limits(bounds) if source.limits is not None else None
+        optional = source.optional
+        if columns != source.columns:
+            at.refuse(
+                "destination",
+                f"a row of {buffer.name!r} has {columns} elements, {binding.source.name} has"
+                f" {source.columns}",
+            )
     fixed = buffer.leading is LeadingCount.FIXED
-    available = buffer.shape[0] if fixed else rows.request_slots
-    if available < rows.needed(binding.indexing):
+    available = buffer.shape[0] if fixed else bounds.rows.request_slots
+    if available < bounds.rows_needed(binding.indexing):
         at.refuse(
             "destination",
             f"{buffer.name!r} has {available} rows, {binding.indexing.name} needs"
-            f" {rows.needed(binding.indexing)}",
+            f" {bounds.rows_needed(binding.indexing)}",
         )
-    _check_scope(source, binding, at)
-    if binding.indexing is Indexing.SUBMISSION_ROW and not source.real:
+    _check_scope(source.scope, binding, at)
+    if limits is not None and buffer.dtype is not DType.F32:
+        _check_limits(limits, optional, binding, at, buffer.dtype)
+    if binding.indexing is Indexing.SUBMISSION_ROW:
         _check_fits(binding.padding, buffer.dtype, at, "padding")
     return source
 
 
-def _columns(buffer: Buffer) -> int:
+def row_elements(buffer: Buffer) -> int:
     """Elements of one row; the leading count isn't in the shape where it is symbolic."""
     fixed = buffer.leading is LeadingCount.FIXED
     return prod(buffer.shape[1:] if fixed else buffer.shape)
 
 
-def _source(binding: ValueBinding, at: Place, buffer: Buffer) -> Source:
+def _source(binding: ValueBinding, at: Place, buffer: Buffer, bounds: Bounds) -> Source:
     dtype, name = buffer.dtype, binding.source.name
-    if dtype not in ELEMENT_TYPES:
-        at.refuse("destination", f"{dtype.name} elements can't be staged")
     if binding.source is ValueSource.CONSTANT:
         value = binding.constant + binding.offset
         _check_fits(value, dtype, at, "constant")
-        return Source(Scope.ROUND, lambda lanes, columns: value, real=dtype is DType.F32)
-    source = SOURCES.get(binding.source)
-    if source is None:
-        at.refuse("source", f"this Helios supplies no {name} yet")
+        return Source(Scope.ROUND, lambda lanes, columns: value)
+    source = SOURCES[binding.source]
+    if bounds.operation not in source.operations:
+        at.refuse("source", f"the lanes of {bounds.operation.name} programs bring no {name}")
     if source.real != (dtype is DType.F32):
         kind = "real" if source.real else "integer"
         at.refuse("destination", f"{name} is {kind}, but the buffer holds {dtype.name}")
+    if binding.offset and (source.real or source.columns != 1):
+        at.refuse("offset", f"{name} takes no offset")
     if binding.source is ValueSource.EOS_IDS:
-        columns = _columns(buffer)
-        return Source(Scope.LANE, eos_rows(columns), columns=columns, admission=True)
+        columns = row_elements(buffer)
+        return Source(Scope.LANE, eos_rows(columns), source.limits, columns=columns, optional=True)
     if not binding.offset:
         return source
-    if source.real or source.columns != 1:
-        at.refuse("offset", f"{name} takes no offset")
-    return Source(source.scope, _shifted(source, binding.offset))
+    return Source(
+        source.scope,
+        _shifted(source, binding.offset),
+        source.limits,
+        operations=source.operations,
+        optional=source.optional,
+    )
 
 
 def _shifted(source: Source, offset: int) -> Read:
@@ -163,19 +185,36 @@ def _shifted(source: Source, offset: int) -> Read:
     return lambda lanes, columns: [value + offset for value in read(lanes, columns)]
 
 
-def _check_scope(source: Source, binding: ValueBinding, at: Place) -> None:
+def _check_scope(scope: Scope, binding: ValueBinding, at: Place) -> None:
     """A value for each lane or token has no single place, nor a token's one for each lane."""
-    allowed: tuple[Scope, ...] = (Scope.ROUND, Scope.LANE, Scope.TOKEN)
+    allowed: tuple[Scope, ...] = tuple(Scope)
     if binding.indexing is Indexing.SCALAR:
         allowed = (Scope.ROUND,)
     elif binding.indexing is not Indexing.PACKED_TOKEN:
-        allowed = (Scope.ROUND, Scope.LANE)
-    if source.scope not in allowed:
+        allowed = _LANE_SCOPES
+    if scope not in allowed:
         at.refuse(
             "indexing",
-            f"{binding.source.name} has a value for each {source.scope.value}, which"
+            f"{binding.source.name} has a value for each {scope.value}, which"
             f" {binding.indexing.name} can't index",
         )
+
+
+def _check_limits(
+    limits: tuple[int, int], optional: bool, binding: ValueBinding, at: Place, dtype: DType
+) -> None:
+    """A destination holds whatever the source may be; NONE isn't shifted."""
+    low, high = limits
+    values = {max(low, 0) + binding.offset, max(high, low) + binding.offset}
+    if optional and low == NONE:
+        values = {NONE, *(values if high >= 0 else ())}
+    bounds = np.iinfo(ELEMENT_TYPES[dtype])
+    for value in sorted(values):
+        if not bounds.min <= value <= bounds.max:
+            at.refuse(
+                "destination",
+                f"{binding.source.name} may be {value}, which {dtype.name} doesn't hold",
+            )
 
 
 def _check_fits(value: int, dtype: DType, at: Place, field: str) -> None:

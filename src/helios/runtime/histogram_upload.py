@@ -1,0 +1,50 @@
+"""Uploading admission histograms as deltas: the counts above zero, once for each generation.
+
+The program that takes them clears the rows of its lanes before it scatters. One `HistogramUpload`
+serves a table in all programs and frames. Called by `delta_uploads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from helios.runtime.array_sources import counts
+from helios.runtime.page_upload import DeltaStaging, LaneValueError
+from helios.runtime.rounds import LaneWork
+from helios.runtime.value_bounds import Bounds
+
+
+class HistogramUpload:
+    """Whose histogram the table's rows began with: a generation a slot."""
+
+    def __init__(self, *, request_slots: int) -> None:
+        self._generations = [0] * request_slots
+        self._pending: list[tuple[int, int]] = []
+
+    def stage(self, staging: DeltaStaging, lanes: Sequence[LaneWork], bounds: Bounds) -> None:
+        """Writes (id, count) pairs of lanes whose slot has another generation's; `commit` makes
+        them remembered. Raises LaneValueError where a lane has no history or a wrong one."""
+        self._pending.clear()
+        end = 0
+        for index, lane in enumerate(lanes):
+            if self._generations[lane.slot] == lane.generation:
+                continue
+            try:
+                histogram = counts(lane, bounds)
+            except (OverflowError, ValueError) as error:
+                raise LaneValueError(index, str(error)) from error
+            ids = np.flatnonzero(histogram)
+            begin, end = end, end + len(ids)
+            # Staging for the longest histories of all lanes was checked at start-up.
+            staging.index[begin:end] = ids + lane.slot * bounds.histogram_tokens
+            staging.value[begin:end] = histogram[ids]
+            self._pending.append((lane.slot, lane.generation))
+        staging.count[0] = end
+
+    def commit(self) -> None:
+        """Remembers what the last `stage` wrote: the round that carries it will be submitted."""
+        for slot, generation in self._pending:
+            self._generations[slot] = generation
+        self._pending.clear()
