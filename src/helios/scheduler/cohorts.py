@@ -58,7 +58,11 @@ class Cohorts:
         """The programs that prefill a prompt beside so many decoding lanes, the last lane."""
         if prompt.progress.wants_scores:
             return []
-        return [p for p in self._mixed if p.batch_capacity > decoding]
+        return [
+            p
+            for p in self._mixed
+            if p.batch_capacity > decoding and p.packed_token_capacity > decoding
+        ]
 
     # ------------------------------------------------------------ rounds
 
@@ -69,17 +73,19 @@ class Cohorts:
         lanes: list[LaneWork] = []
         residents: list[Resident] = []
         programs: tuple[ProgramInfo, ...] = ()
+        program = self._prefill[-1]  # the one that holds the whole budget
         tokens_left = token_budget
         for resident in prompts:
             needed = self.prompt_programs(resident)
-            if programs and needed is not programs:
+            if not lanes:
+                programs = needed
+                tokens_left = min(token_budget, programs[-1].packed_token_capacity)
+                program = smallest(programs, 1, tokens_left)
+            if needed is not programs or awaits_feed(resident, program):
                 continue
-            lane = self._chunk(resident, min(tokens_left, needed[-1].packed_token_capacity))
+            lane = self._chunk(resident, tokens_left)
             if lane is None:
                 continue
-            if not programs:
-                programs = needed
-                tokens_left = min(tokens_left, programs[-1].packed_token_capacity)
             residents.append(resident)
             lanes.append(lane)
             tokens_left -= len(lane.tokens)
@@ -87,7 +93,8 @@ class Cohorts:
                 break
         if not lanes:
             return None
-        return planned_round(programs, residents, lanes, sum(len(lane.tokens) for lane in lanes))
+        tokens = sum(len(lane.tokens) for lane in lanes)
+        return planned_round(_fed_alike(programs, program), residents, lanes, tokens)
 
     def decode_round(self, decoding: Sequence[Resident]) -> PlannedRound | None:
         """One token for every decoding resident that can go on; where they are more than the
@@ -123,7 +130,7 @@ class Cohorts:
         """One token for every decoding resident that can go on, and a chunk of one prompt; None
         where either side can't."""
         going = [r for r in decoding if not awaits_first_token(r)]
-        if any(awaits_feed(r, program) for r in going):
+        if any(awaits_feed(r, program) for r in (*going, prompt)):
             return None
         ready: list[Resident] = []
         chunk: LaneWork | None = None

@@ -17,7 +17,7 @@ from helios.scheduler.cohorts import Cohorts
 from helios.scheduler.costs import CostModel
 from helios.scheduler.feedback import awaits_cost
 from helios.scheduler.options import SchedulerOptions
-from helios.scheduler.planned import PlannedRound
+from helios.scheduler.planned import PlannedRound, smallest
 from helios.scheduler.requests import Resident
 
 CHUNK_STEPS: Final = 4  # a chunk beside running outputs takes as long as so many decode rounds
@@ -89,11 +89,12 @@ class Turns:
             return self._decode_turn(decoding) or self._prompt_turn(prompts, self._least_tokens)
         lanes = min(len(decoding), decode.batch_capacity)
         step_ns = costs.predict_ns(decode.index, lanes) or 0.0
-        chunk = self._chunk(prompts, decoding, step_ns)
-        if not self._prompts_due(chunk):
+        chunk = self._chunk(prompts, decoding, step_ns) if self._prompts_due() else None
+        if chunk is None or self._comes_too_late(chunk):
             planned = self._decode_turn(decoding)
             if planned is not None or outstanding:
                 return planned
+            chunk = chunk or self._chunk(prompts, decoding, step_ns)
         if awaits_cost(costs, chunk.program, outstanding):
             return None
         if chunk.program.operation is Operation.MIXED:
@@ -102,13 +103,16 @@ class Turns:
                 return planned
         return self._prompt_turn(prompts, chunk.tokens) or self._decode_turn(decoding)
 
-    def _prompts_due(self, chunk: Chunk) -> bool:
-        """Whether prompts go next, by their share, within the bound and with patience."""
+    def _prompts_due(self) -> bool:
+        """Whether it is the prompts' turn, by their share and with patience."""
         if abs(self._in_a_row) >= PATIENCE:
             return self._in_a_row < 0
-        if self._bound_ns is not None and self._since_ns and not chunk.fits:
-            return False
         return self._lead_ns <= 0.0
+
+    def _comes_too_late(self, chunk: Chunk) -> bool:
+        """Whether running outputs must go on before the chunk does, for the bound's sake. Right
+        after they have, prompts go even where the bound can't be kept."""
+        return self._bound_ns is not None and self._since_ns > 0.0 and not chunk.fits
 
     def _chunk(
         self, prompts: Sequence[Resident], decoding: Sequence[Resident], step_ns: float
@@ -122,23 +126,33 @@ class Turns:
             # Each cycle of decode rounds is a step of the requests that take turns in it.
             cycle = -(-len(decoding) // self._cohorts.decode_lanes)
             limit_ns = self._bound_ns / cycle - step_ns - self._since_ns
-        chunk = chunk_within(
-            costs, programs, limit_ns, least=self._least_tokens, most=self._most_tokens(prompts)
-        )
-        mixing = self._cohorts.mixed_programs(head, len(decoding))
+        chunk = self._cut(programs, limit_ns, self._most_tokens(prompts))
+        beside = len(decoding)
+        mixing = self._cohorts.mixed_programs(head, beside)
         if not mixing or not costs.fresh(chunk.program.index):
             return chunk
-        mixed = chunk_within(
-            costs,
-            mixing,
-            limit_ns + step_ns,
-            least=self._least_tokens,
-            most=self._most_tokens(prompts[:1]),
-            beside=len(decoding),
-        )
+        most = min(self._most_tokens(prompts[:1]), mixing[-1].packed_token_capacity - beside)
+        if all(costs.line(program.index) is None for program in mixing):
+            # Measured where it would be used: costs of other sizes would be a guess.
+            tokens = min(chunk.tokens, most)
+            return Chunk(smallest(mixing, 1, beside + tokens), tokens, 0.0, fits=chunk.fits)
+        mixed = self._cut(mixing, limit_ns + step_ns, most, beside)
         apart = chunk_within(costs, programs, 0.0, least=mixed.tokens, most=mixed.tokens)
         pays = not costs.fresh(mixed.program.index) or mixed.ns < step_ns + apart.ns
         return mixed if pays else chunk
+
+    def _cut(
+        self, programs: Sequence[ProgramInfo], limit_ns: float, most: int, beside: int = 0
+    ) -> Chunk:
+        """The chunk of a turn: as much as the limit allows, and not less than a page, since what
+        a round takes for itself would be wasted. A bound that was asked for is kept even so."""
+        least = min(self._least_tokens, programs[-1].packed_token_capacity - beside)
+        costs = self._costs
+        if self._bound_ns is not None:
+            chunk = chunk_within(costs, programs, limit_ns, least=1, most=most, beside=beside)
+            if chunk.fits:
+                return chunk
+        return chunk_within(costs, programs, limit_ns, least=least, most=most, beside=beside)
 
     def _most_tokens(self, prompts: Sequence[Resident]) -> int:
         """Tokens of prompts that a round could take, were its time no matter."""
