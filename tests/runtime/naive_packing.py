@@ -57,8 +57,8 @@ class NaivePacker:
     bytes: dict[tuple[str, int], bytearray] = field(default_factory=dict)
     # Of each table (and place in it) and slot: generation, number of pages.
     pages: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
-    # Of each table, or staged destination and frame, and slot: generation.
-    histograms: dict[tuple[object, int], int] = field(default_factory=dict)
+    # Of each table and slot: generation.
+    histograms: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def pack(self, graph: Graph, frame: int, lanes: list[LaneWork]) -> list[tuple[int, str]]:
         """Packs a round, or says which (lane, destination) don't fit and changes nothing."""
@@ -126,11 +126,6 @@ class NaivePacker:
             row = 0
         if indexing is Indexing.PHYSICAL_REQUEST_ROW:
             row = work.slot
-            if binding.source is ValueSource.PROMPT_HISTOGRAM:
-                key = ((binding.destination, frame), work.slot)
-                if self.histograms.get(key) == work.generation:
-                    return
-                self.histograms[key] = work.generation
         values = self._values(graph, binding, columns, lanes, number, None)
         for column in range(columns):
             self._put(binding, frame, row, column, values[column])

@@ -128,8 +128,10 @@ class Contract:
     state_rows: int
 
 
-def brings(operation: Operation, source: ValueSource) -> bool:
-    """Whether lanes of an operation can have a source."""
+def brings(operation: Operation, source: ValueSource, kind: str) -> bool:
+    """Whether lanes of an operation can have a source for a destination of a kind."""
+    if kind == "histogram":
+        return operation in ADMITTING
     if source in ADMITTED:
         return operation in ADMITTING
     if source in PROPOSED:
@@ -306,7 +308,7 @@ def _binding(
     random: Random, name: str, kind: str, graph: Graph, destination: Staged | Delta
 ) -> ValueBinding | None:
     """A binding of a destination in a program, or none: then its bytes stay."""
-    sources = [source for source in KINDS[kind] if brings(graph.operation, source)]
+    sources = [source for source in KINDS[kind] if brings(graph.operation, source, kind)]
     if not sources or random.random() < 0.2:
         return None
     source = random.choice(sources)

@@ -154,11 +154,12 @@ def every_way(source: ValueSource) -> None:
     """Packs a source in every operation whose lanes bring it, under every indexing that has a
     place for it, into destinations of every kind that takes it."""
     random = Random(source.value)
-    operations = [operation for operation in OPERATIONS if brings(operation, source)]
     kinds = sorted(kind for kind, sources in KINDS.items() if source in sources)
     tried, packed = set(), set()
-    for way in list(product(operations, kinds, Indexing)) * 12:
+    for way in list(product(OPERATIONS, kinds, Indexing)) * 12:
         operation, kind, indexing = way
+        if not brings(operation, source, kind):
+            continue
         graph = make_extents(random, operation, width=3)
         destination = make_destination(random, kind, width=3)
         if way in packed or indexing not in allowed_indexings(source, kind, graph, destination):

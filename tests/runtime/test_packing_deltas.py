@@ -23,7 +23,6 @@ from tests.runtime.packing_bench import (
     Bench,
     Delta,
     Graph,
-    Staged,
     bench,
     bind,
     lane,
@@ -285,17 +284,3 @@ def test_a_histogram_is_sent_once_for_each_generation() -> None:
     with pytest.raises(ExecutionError, match=r"lane 1 \(slot 2, .*input h: has no history"):
         made.pack([with_history(3, (7,)), with_history(2, None)])
     assert made.pack([with_history(3, (7,))]) == 1
-
-
-@pytest.mark.clause("BIND-10")
-def test_a_staged_histogram_row_is_written_once_for_each_generation() -> None:
-    made = bench([INITIALIZE], {"h": Staged(DType.I32, (HISTOGRAM_TOKENS,), by_slot=True)})
-    for frame in (0, 1):  # each has its own copy
-        made.packer.pack(0, frame, [with_history(1, (3, 4, 3))])
-        assert made.elements("h", frame)[1, 2:6].tolist() == [0, 2, 1, 0]
-    made.packer.pack(0, 0, [with_history(1, None)])
-    made.packer.pack(0, 0, [with_history(1, (5,), generation=2)])
-    assert made.elements("h", 0)[1, 2:6].tolist() == [0, 0, 0, 1]
-    assert made.elements("h", 1)[1, 2:6].tolist() == [0, 2, 1, 0]
-    with pytest.raises(ExecutionError, match="has no history"):
-        made.packer.pack(0, 1, [with_history(1, None, generation=2)])

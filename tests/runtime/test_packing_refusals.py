@@ -83,7 +83,12 @@ AT_START_UP = [
         "destination",
     ),
     (GRAPH, bound(V.GRAMMAR_MASK, Ix.ACTIVE_ROW), Staged(DType.U32, (ROWS, 3)), "destination"),
-    (GRAPH, bound(V.PROMPT_HISTOGRAM, Ix.ACTIVE_ROW), Staged(DType.I32, (ROWS, 44)), "destination"),
+    (
+        INITIALIZE,
+        bound(V.PROMPT_HISTOGRAM, Ix.ACTIVE_ROW),
+        Staged(DType.I32, (ROWS, 44)),
+        "destination",
+    ),
     (SPECULATIVE, bound(V.PROPOSAL_TOKEN, Ix.ACTIVE_ROW), INTEGERS, "destination"),
     (
         SPECULATIVE,
@@ -109,6 +114,13 @@ AT_START_UP = [
     (DECODE, bound(V.SCORED_TARGET_TOKEN, Ix.PACKED_TOKEN), INTEGERS, "source"),
     (DECODE, bound(V.TOP_K, Ix.ACTIVE_ROW), INTEGERS, "source"),
     (DECODE, bound(V.MIXED_PREFILL_ROW, Ix.SCALAR), INTEGERS, "source"),
+    (DECODE, bound(V.PROPOSAL_TOKEN, Ix.ACTIVE_ROW), Staged(DType.I32, (ROWS, 3)), "source"),
+    (
+        GRAPH,
+        bound(V.PROMPT_HISTOGRAM, Ix.ACTIVE_ROW),
+        Staged(DType.I32, (ROWS, HISTOGRAM_TOKENS)),
+        "source",
+    ),
     (DECODE, bound(V.PROPOSAL_COUNT, Ix.ACTIVE_ROW), INTEGERS, "source"),
     (DECODE, bound(V.SPECULATIVE_PREFIX_LIMIT, Ix.ACTIVE_ROW), INTEGERS, "source"),
     (GRAPH, bound(V.PENDING_TOKEN, Ix.ACTIVE_ROW), INTEGERS, "source"),
@@ -299,7 +311,7 @@ MISSING = [
     ),
     (GRAPH, bound(V.GRAMMAR_MASK, Ix.ACTIVE_ROW), MASKS, extra(grammar_mask=b"1234567"), "7 bytes"),
     (
-        GRAPH,
+        INITIALIZE,
         bound(V.PROMPT_HISTOGRAM, Ix.ACTIVE_ROW),
         Staged(DType.I32, (ROWS, HISTOGRAM_TOKENS)),
         extra(),

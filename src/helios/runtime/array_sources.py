@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import ValueBinding
 from helios.runtime.checks.places import Place
-from helios.runtime.lanes import extras_of
+from helios.runtime.lanes import ADMITTING, SPECULATIVE, extras_of
 from helios.runtime.rounds import LaneWork, Proposal
 from helios.runtime.value_bounds import Bounds
 from helios.runtime.value_sources import NONE, Scope
@@ -36,13 +36,11 @@ _EVERYTHING: Final = (1 << 32) - 1  # a mask word that allows all its tokens
 @dataclass(frozen=True)
 class ArraySource:
     """A source's scope and reader. `limits` are the least and the largest value that a destination
-    must be able to hold, None where only a round tells; `once` says that the row of a request
-    doesn't change while it has its slot."""
+    must be able to hold, None where only a round tells."""
 
     scope: Scope
     row: Row
     limits: tuple[int, int] | None = None
-    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,21 @@ class Destined:
                 f"a row has {self.columns} elements, but {what} of this vocabulary {columns}",
             )
 
+    def refuse_unless(self, operations: frozenset[Operation]) -> None:
+        """Refuses other operations: their lanes don't bring the source."""
+        if self.bounds.operation not in operations:
+            refuse_operation(self.binding, self.at, self.bounds)
+
     def refuse_offset(self) -> None:
         """For what has no number to add to."""
         if self.binding.offset:
             self.at.refuse("offset", f"{self.binding.source.name} takes no offset")
+
+
+def refuse_operation(binding: ValueBinding, at: Place, bounds: Bounds) -> NoReturn:
+    """Refuses a source that lanes of the program's operation don't bring."""
+    operation, source = bounds.operation.name, binding.source.name
+    at.refuse("source", f"the lanes of {operation} programs bring no {source}")
 
 
 def counts(lane: LaneWork, bounds: Bounds) -> Array:
@@ -86,8 +95,9 @@ def counts(lane: LaneWork, bounds: Bounds) -> Array:
 def _histogram(to: Destined) -> ArraySource:
     to.expect(to.bounds.histogram_tokens, "a histogram")
     to.refuse_offset()
+    to.refuse_unless(ADMITTING)
     limits = (0, to.bounds.context_tokens)
-    return ArraySource(Scope.LANE, lambda lane, _: counts(lane, to.bounds), limits, once=True)
+    return ArraySource(Scope.LANE, lambda lane, _: counts(lane, to.bounds), limits)
 
 
 def _words_of(mask: bytes, words: int) -> Array:
@@ -124,6 +134,7 @@ def _proposal_masks(to: Destined) -> ArraySource:
     in the lane's row otherwise."""
     words, targets = to.bounds.mask_words, to.bounds.target_tokens
     packed = to.binding.indexing is Indexing.PACKED_TOKEN
+    to.refuse_unless(SPECULATIVE)
     to.expect(words if packed else words * targets, "a mask" if packed else f"{targets} masks")
     _expect_words(to)
 
@@ -142,6 +153,7 @@ def _proposal_masks(to: Destined) -> ArraySource:
 def _proposal_tokens(to: Destined) -> ArraySource:
     """Copied ids, then NONE to the end of the row."""
     columns, offset = to.columns, to.binding.offset
+    to.refuse_unless(SPECULATIVE)
     wanted = to.bounds.target_tokens - 1
     if columns < wanted:
         to.at.refuse("destination", f"a row has {columns} elements, for {wanted} proposed tokens")

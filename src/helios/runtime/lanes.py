@@ -22,6 +22,8 @@ PROMPTS: Final = frozenset((Operation.PREFILL, Operation.SCORED_PREFILL))
 WITH_TOKENS: Final = PROMPTS | {Operation.MIXED}
 # Operations that consume the token pending from the round before.
 FEEDS_PENDING: Final = frozenset((Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED))
+# Operations whose lanes may bring proposed tokens.
+SPECULATIVE: Final = frozenset((Operation.SPECULATIVE,))
 
 
 class Columns:

@@ -21,6 +21,7 @@ from helios.contract.enums import Operation, ValueSource
 from helios.runtime.lanes import (
     ADMITTING,
     FEEDS_PENDING,
+    SPECULATIVE,
     WITH_TOKENS,
     Columns,
     admission_of,
@@ -34,7 +35,6 @@ FILLER: Final = 0  # the token of a packed row that the device fills itself
 _SEED_WORD: Final = (1 << 32) - 1
 _REAL_LIMIT: Final = float(np.finfo(np.float32).max)
 _EVERY: Final = frozenset(Operation)
-_SPECULATIVE: Final = frozenset((Operation.SPECULATIVE,))
 
 Read = Callable[[Sequence[LaneWork], Columns], Any]
 Range = Callable[[Bounds], tuple[int, int]]
@@ -167,7 +167,7 @@ def _proposed(
         Scope.LANE,
         lambda lanes, _: [read(extras_of(lane)) for lane in lanes],
         limits,
-        operations=_SPECULATIVE,
+        operations=SPECULATIVE,
         optional=optional,
     )
 
@@ -202,7 +202,7 @@ SOURCES: Final[dict[ValueSource, Source]] = {
         Scope.LANE,
         lambda _, columns: columns.lengths,
         lambda b: (1, b.target_tokens),
-        operations=_SPECULATIVE,
+        operations=SPECULATIVE,
     ),
     ValueSource.SAMPLING_DECISION: _lane(lambda lane: int(lane.sample), lambda _: (0, 1)),
     ValueSource.MIXED_PREFILL_ROW: Source(

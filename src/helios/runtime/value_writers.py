@@ -124,10 +124,6 @@ def _array_fill(
     def probe(lane: LaneWork, own: Columns) -> None:
         row(lane, own.total)
 
-    if indexing is Indexing.PHYSICAL_REQUEST_ROW and source.once:
-        kept = _KeptRows(source, rows, bounds.rows.request_slots)
-        return Fill(binding.destination, kept.write, probe, kept.commit)
-
     def write(lanes: Sequence[LaneWork], columns: Columns) -> None:
         first = 0
         for index, (lane, length) in enumerate(zip(lanes, columns.lengths, strict=True)):
@@ -142,30 +138,3 @@ def _array_fill(
             rows[len(lanes) : bounds.lanes] = binding.padding
 
     return Fill(binding.destination, write, probe)
-
-
-class _KeptRows:
-    """Rows of slots that are written once for each generation."""
-
-    def __init__(self, source: ArraySource, rows: NDArray[Any], request_slots: int) -> None:
-        self._row = source.row
-        self._rows = rows
-        self._generations = [0] * request_slots
-        self._pending: list[tuple[int, int]] = []
-
-    def write(self, lanes: Sequence[LaneWork], columns: Columns) -> None:
-        """Writes the rows of lanes whose slot holds another generation's."""
-        self._pending.clear()
-        for lane, length in zip(lanes, columns.lengths, strict=True):
-            slot = lane.slot
-            if self._generations[slot] != lane.generation:
-                # Whatever becomes of the round, the old row is gone.
-                self._generations[slot] = 0
-                self._rows[slot] = self._row(lane, length)
-                self._pending.append((slot, lane.generation))
-
-    def commit(self) -> None:
-        """Remembers the rows."""
-        for slot, generation in self._pending:
-            self._generations[slot] = generation
-        self._pending.clear()

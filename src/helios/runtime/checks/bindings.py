@@ -13,7 +13,7 @@ import numpy as np
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
-from helios.runtime.array_sources import ARRAYS, ArraySource, Destined
+from helios.runtime.array_sources import ARRAYS, ArraySource, Destined, refuse_operation
 from helios.runtime.checks.deltas import DELTAS, check_delta
 from helios.runtime.checks.places import Place
 from helios.runtime.manifest import (
@@ -154,7 +154,7 @@ def _source(binding: ValueBinding, at: Place, buffer: Buffer, bounds: Bounds) ->
         return Source(Scope.ROUND, lambda lanes, columns: value)
     source = SOURCES[binding.source]
     if bounds.operation not in source.operations:
-        at.refuse("source", f"the lanes of {bounds.operation.name} programs bring no {name}")
+        refuse_operation(binding, at, bounds)
     if source.real != (dtype is DType.F32):
         kind = "real" if source.real else "integer"
         at.refuse("destination", f"{name} is {kind}, but the buffer holds {dtype.name}")
