@@ -63,16 +63,13 @@ class PrefixCacheMachine(RuleBasedStateMachine):
             rules.starts_at_pages, rules.restores, rules.names_endpoint, window_tokens=window
         )
         self.size = size
-        self.cache = PrefixCache(
-            pages, size, rows if rules.restores else 0, self.rules, remember_evicted=True
-        )
+        self.cache = PrefixCache(pages, size, rows if rules.restores else 0, self.rules)
         self.naive = NaiveCache(size, self.rules)
         self.residents: list[Resident] = []
         # What was written last to each page and row: the identity and all tokens up to its end.
         self.page_content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
         self.row_content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
         self.private_rows: list[int] = []
-        self.evicted: list[int] = []
         self.seen: dict[tuple[tuple[int, ...], bytes], None] = {}
 
     def one(self, data: st.DataObject) -> Resident:
@@ -84,7 +81,7 @@ class PrefixCacheMachine(RuleBasedStateMachine):
         if not self.cache.can_take(count):
             return False
         self.cache.take(count, held)
-        self.evicted += self.naive.evict(max(0, count - free))
+        self.naive.evict(max(0, count - free))
         return True
 
     @invariant()
@@ -274,14 +271,6 @@ class PrefixCacheMachine(RuleBasedStateMachine):
     def evict(self, count: int) -> None:
         evicted = [found.page for found in self.cache.evict(count)]
         assert evicted == self.naive.evict(count)
-        self.evicted += evicted
-
-    @rule()
-    def drain(self) -> None:
-        """Evicted pages come with the tokens that were in them."""
-        evicted = self.cache.drain_evicted()
-        assert [found.page for found in evicted] == self.evicted
-        self.evicted = []
 
     @rule()
     def clear(self) -> None:

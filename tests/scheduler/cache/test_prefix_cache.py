@@ -9,6 +9,7 @@ import pytest
 
 from helios.runtime.geometry import HistoryRules
 from helios.scheduler.cache import Hold, PrefixCache, Published
+from helios.scheduler.cache.tree import PrefixNode, Snapshot
 
 PAGES_ALONE = HistoryRules(starts_at_pages=True)
 PAGED = HistoryRules(starts_at_pages=True, restores=True, names_endpoint=True)
@@ -396,14 +397,59 @@ def test_identities_share_nothing() -> None:
     assert not list(cache.store.tree)  # no root is left behind
 
 
-def test_evicted_pages_are_remembered_on_request() -> None:
-    cache = PrefixCache(2, SIZE, rules=PAGES_ALONE, remember_evicted=True)
-    pages = served(cache, range(5))
+class Listener:
+    """Writes down what it is told, with whether the page or row was free during the call."""
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self.cache = cache
+        self.heard: list[tuple[str, int, bool]] = []
+        cache.listen(self)
+
+    def page_published(self, node: PrefixNode) -> None:
+        self._hear("page", node.page, node in set(self.cache.store.tree))
+
+    def page_evicted(self, node: PrefixNode) -> None:
+        self._hear("no page", node.page, self.cache.pages.free == 0)
+
+    def snapshot_published(self, snapshot: Snapshot) -> None:
+        self._hear("row", snapshot.row, snapshot in snapshot.node.snapshots)
+
+    def snapshot_evicted(self, snapshot: Snapshot) -> None:
+        self._hear("no row", snapshot.row, self.cache.rows.free == 0)
+
+    def _hear(self, what: str, number: int, as_it_should: bool) -> None:
+        self.heard.append((what, number, as_it_should))
+
+
+def test_a_listener_hears_of_everything_in_time() -> None:
+    cache = PrefixCache(2, SIZE, 1, PAGED)
+    listener = Listener(cache)
+    pages = served(cache, range(7), 6, snapshot=True)
+    assert listener.heard == [("page", pages[0], True), ("row", 0, True)]
+    del listener.heard[:]
     private: list[int] = []
-    cache.take(2, private)
-    evicted = cache.drain_evicted()
-    assert [(found.page, found.node.tokens) for found in evicted] == [(pages[0], (0, 1, 2, 3))]
-    assert cache.drain_evicted() == []
+    cache.take(1, private)
+    assert listener.heard == []
+    cache.take(1, private)
+    assert listener.heard == [("no page", pages[0], True), ("no row", 0, True)]
+
+
+def test_following_deepens_a_hold_along_what_is_there() -> None:
+    cache = PrefixCache(8, SIZE, 2, PAGED)
+    served(cache, range(13))
+    hold = cache.hold(cache.match(range(13), 0), counted=False)
+    assert cache.counters.hits == 0
+    cache.follow(hold, range(13), 7)
+    assert hold.depth == 1
+    assert cache.evictable_pages == 2
+    cache.follow(hold, [*range(9), 99, 99, 99, 99], 13)
+    assert hold.depth == 2
+    cache.check_books([])
+    cache.follow(hold, range(13), 12)
+    assert cache.evict(8) == []
+    cache.release(hold)
+    assert len(cache.evict(8)) == 3
+    cache.check_books([])
 
 
 def test_counters_count_what_was_held_not_what_was_asked() -> None:

@@ -7,12 +7,20 @@ from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.prefix_cache import PrefixCache
 from helios.scheduler.cache.rows import NO_ROW, RowPool
 from helios.scheduler.cache.tree import NO_PAGE
-from helios.scheduler.cache.values import CacheCounters, Evicted, Hold, Match, Published
+from helios.scheduler.cache.values import (
+    CacheCounters,
+    CacheListener,
+    Evicted,
+    Hold,
+    Match,
+    Published,
+)
 
 __all__ = [
     "NO_PAGE",
     "NO_ROW",
     "CacheCounters",
+    "CacheListener",
     "Evicted",
     "Hold",
     "Match",

@@ -19,20 +19,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from helios.runtime.geometry import HistoryRules
-from helios.scheduler.cache import books
+from helios.scheduler.cache import books, paths
 from helios.scheduler.cache.matching import longest
 from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.rows import NO_ROW, RowPool
 from helios.scheduler.cache.store import PrefixStore
-from helios.scheduler.cache.tree import NO_PAGE
-from helios.scheduler.cache.values import CacheCounters, Evicted, Hold, Match, Published
+from helios.scheduler.cache.values import (
+    CacheCounters,
+    CacheListener,
+    Evicted,
+    Hold,
+    Match,
+    Published,
+)
 
 
 class PrefixCache:
     """Owns every cache page and snapshot row. Not thread-safe.
 
     `pages` of `page_tokens` tokens each, `rows` snapshots; `rules` say what can be reused.
-    `remember_evicted` keeps a list of evicted pages for `drain_evicted`, for a second tier.
     """
 
     def __init__(
@@ -41,17 +46,13 @@ class PrefixCache:
         page_tokens: int,
         rows: int = 0,
         rules: HistoryRules | None = None,
-        *,
-        remember_evicted: bool = False,
     ) -> None:
         self.rules = rules or HistoryRules()
         self.page_tokens = page_tokens
         self.pages = PagePool(pages, page_tokens)
         self.rows = RowPool(rows)
         self.counters = CacheCounters()
-        self.store = PrefixStore(
-            self.pages, self.rows, self.rules, self.counters, remember_evicted=remember_evicted
-        )
+        self.store = PrefixStore(self.pages, self.rows, self.rules, self.counters)
         self.holds: set[Hold] = set()
         self._era = 0
 
@@ -86,8 +87,8 @@ class PrefixCache:
         longest. Otherwise match again."""
         return match.changes == self.store.changes
 
-    def hold(self, match: Match) -> Hold:
-        """Pins what was matched; the match must be current. Counts a hit."""
+    def hold(self, match: Match, *, counted: bool = True) -> Hold:
+        """Pins what was matched; the match must be current. Counts a hit, if it is one."""
         assert self.is_current(match), "a match is held before the cache changes"
         hold = Hold(
             match.identity, match.endpoint, match.first, list(match.path), match.snapshot, self._era
@@ -99,9 +100,10 @@ class PrefixCache:
         if hold.snapshot is not None:
             self.store.pin_snapshot(hold.snapshot)
         self.holds.add(hold)
-        self.counters.holds += 1
-        self.counters.hits += match.endpoint > 0
-        self.counters.reused_tokens += match.endpoint
+        if counted:
+            self.counters.holds += 1
+            self.counters.hits += match.endpoint > 0
+            self.counters.reused_tokens += match.endpoint
         return hold
 
     def is_attached(self, hold: Hold) -> bool:
@@ -222,52 +224,19 @@ class PrefixCache:
         if not self.is_attached(hold):
             return Published((), (), False)
         whole = endpoint // self.page_tokens
-        moved: list[int] = []
-        kept: list[int] = []
-        if whole > hold.depth:
-            self._extend(hold, tokens, pages[:whole], moved, kept)
-        taken = row != NO_ROW and self._attach(hold, tokens, endpoint, row)
+        moved, kept = paths.extend(self.store, hold, tokens, pages[:whole])
+        taken = row != NO_ROW and paths.attach(self.store, hold, tokens, endpoint, row)
         self.counters.published_pages += len(moved)
         self.counters.duplicate_pages += len(kept)
         self.counters.published_snapshots += taken
         return Published(tuple(moved), tuple(kept), taken)
 
-    def _extend(
-        self,
-        hold: Hold,
-        tokens: Sequence[int],
-        pages: Sequence[int],
-        moved: list[int],
-        kept: list[int],
-    ) -> None:
-        """Deepens the hold's path to the whole of `pages`."""
-        size = self.page_tokens
-        if hold.path:
-            node = hold.path[-1]
-            node.tips -= 1
-        else:
-            node = self.store.tree.root(hold.identity)
-        for index in range(hold.depth, len(pages)):
-            page = pages[index]
-            assert page != NO_PAGE or self.rules.window_tokens, "a page is missing without windows"
-            key = tuple(tokens[index * size : (index + 1) * size])
-            node, taken = self.store.put(node, key, page)
-            if taken:
-                moved.append(page)
-            elif page != NO_PAGE:
-                kept.append(page)
-            if index >= hold.first:
-                self.store.pin(node)
-            hold.path.append(node)
-        node.tips += 1
-
-    def _attach(self, hold: Hold, tokens: Sequence[int], endpoint: int, row: int) -> bool:
-        """Whether a snapshot at `endpoint` is needed; if so it is the tree's now."""
-        whole, length = divmod(endpoint, self.page_tokens)
-        if not endpoint or (not length and self.rules.starts_at_pages):
-            return False
-        node = hold.path[whole - 1] if whole else self.store.tree.root(hold.identity)
-        return self.store.attach(node, tuple(tokens[endpoint - length : endpoint]), row)
+    def follow(self, hold: Hold, tokens: Sequence[int], endpoint: int) -> None:
+        """Deepens the hold along pages before `endpoint` that are in the tree, as far as they are
+        there one after the other."""
+        assert hold in self.holds, "followed after its release"
+        if self.is_attached(hold):
+            paths.follow(self.store, hold, tokens, endpoint // self.page_tokens)
 
     def evict(self, pages: int) -> list[Evicted]:
         """Makes up to `pages` published pages free, those that were used longest ago first; never
@@ -275,10 +244,9 @@ class PrefixCache:
         an evicted page go with it."""
         return self.store.evict(pages)
 
-    def drain_evicted(self) -> list[Evicted]:
-        """The pages evicted since the last call, if `remember_evicted`. Their content is intact
-        until the next round is submitted."""
-        return self.store.drain_evicted()
+    def listen(self, listener: CacheListener) -> None:
+        """Tells a second tier of what is published and evicted from now on."""
+        self.store.listener = listener
 
     def clear(self) -> None:
         """Resets the cache: nothing published before matches any more. What nobody holds is free

@@ -14,7 +14,7 @@ from helios.scheduler.cache.matching import first_page
 from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.rows import RowPool
 from helios.scheduler.cache.tree import NO_PAGE, PrefixNode, PrefixTree, Snapshot
-from helios.scheduler.cache.values import CacheCounters, Evicted
+from helios.scheduler.cache.values import CacheCounters, CacheListener, Evicted
 
 
 class PrefixStore:
@@ -31,8 +31,6 @@ class PrefixStore:
         rows: RowPool,
         rules: HistoryRules,
         counters: CacheCounters,
-        *,
-        remember_evicted: bool,
     ) -> None:
         self.pages = pages
         self.rows = rows
@@ -42,8 +40,7 @@ class PrefixStore:
         self.changes = 0
         self.unpinned_pages: OrderedDict[PrefixNode, None] = OrderedDict()
         self.unpinned_snapshots: OrderedDict[Snapshot, None] = OrderedDict()
-        self._remember = remember_evicted
-        self._evicted: list[Evicted] = []
+        self.listener: CacheListener | None = None
 
     def first_page(self, endpoint: int) -> int:
         """The first page that tokens from `endpoint` on read."""
@@ -84,6 +81,8 @@ class PrefixStore:
         self.changes += 1
         if not child.pins:
             self.unpinned_pages[child] = None
+        if self.listener is not None:
+            self.listener.page_published(child)
         return child, True
 
     def evict(self, count: int) -> list[Evicted]:
@@ -94,6 +93,8 @@ class PrefixStore:
             node, _ = self.unpinned_pages.popitem(last=False)
             assert self.rules.window_tokens or not node.children, "an ancestor was evicted"
             evicted.append(Evicted(node.page, node))
+            if self.listener is not None:
+                self.listener.page_evicted(node)
             self._free(node)
             for snapshot in list(node.snapshots):
                 if not snapshot.pins and self.first_page(snapshot.endpoint) < node.depth:
@@ -102,13 +103,6 @@ class PrefixStore:
         if evicted:
             self.changes += 1
             self.counters.evicted_pages += len(evicted)
-            if self._remember:
-                self._evicted += evicted
-        return evicted
-
-    def drain_evicted(self) -> list[Evicted]:
-        """The pages evicted since the last call."""
-        evicted, self._evicted = self._evicted, []
         return evicted
 
     def _free(self, node: PrefixNode) -> None:
@@ -149,10 +143,14 @@ class PrefixStore:
         node.snapshots.append(snapshot)
         self.unpinned_snapshots[snapshot] = None
         self.changes += 1
+        if self.listener is not None:
+            self.listener.snapshot_published(snapshot)
         return True
 
     def drop(self, snapshot: Snapshot) -> None:
         """Evicts an unpinned snapshot."""
+        if self.listener is not None:
+            self.listener.snapshot_evicted(snapshot)
         self._remove(snapshot)
         self.tree.prune(snapshot.node)
         self.counters.evicted_snapshots += 1

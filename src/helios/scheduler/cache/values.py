@@ -4,6 +4,7 @@ came to. Data only; `PrefixCache` makes and changes them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from helios.scheduler.cache.rows import NO_ROW
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
@@ -68,11 +69,27 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A page that was evicted: free now, its content intact until a later round writes to it.
-    `node` is its former place, with the tokens that lead to it."""
+    """A page that was evicted, and its former place, with the tokens that lead to it."""
 
     page: int
     node: PrefixNode
+
+
+class CacheListener(Protocol):
+    """Is told of everything that comes to be published and of what is evicted, at once: an evicted
+    page or row still holds its content during the call. It must not change the cache."""
+
+    def page_published(self, node: PrefixNode) -> None:
+        """The node has its page."""
+
+    def page_evicted(self, node: PrefixNode) -> None:
+        """The node's page is about to be free."""
+
+    def snapshot_published(self, snapshot: Snapshot) -> None:
+        """The snapshot is in the tree."""
+
+    def snapshot_evicted(self, snapshot: Snapshot) -> None:
+        """The snapshot's row is about to be free."""
 
 
 @dataclass(slots=True)
