@@ -78,6 +78,25 @@ HistoryDrafting = Annotated[
 QueueCapacity = Annotated[
     int | None, typer.Option(min=1, help="Requests that may wait; default: the core's, or 256.")
 ]
+MaxStepMs = Annotated[
+    float | None,
+    typer.Option(
+        help="Milliseconds between two tokens of a request that prompts of others may stretch it"
+        " to; default: no bound, prompts go in short chunks."
+    ),
+]
+PrefillShare = Annotated[
+    float,
+    typer.Option(
+        help="Share of the time that prompts take while other requests generate, 0.05 to 0.95."
+    ),
+]
+NoPrefixReuse = Annotated[
+    bool,
+    typer.Option(
+        "--no-prefix-reuse", help="Compute every prompt, whatever of it an earlier request left."
+    ),
+]
 FrontendWorkers = Annotated[
     int | None,
     typer.Option(min=1, help="Requests prepared at once; default: the core's, or 2."),

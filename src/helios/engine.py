@@ -334,6 +334,7 @@ def _submit_message(pending: _Pending) -> Submit:
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
         ),
         list(prepared.eos_ids),
+        prepared.priority,
     )
 
 

@@ -229,6 +229,8 @@ def test_recommendations_that_nothing_applies_are_named() -> None:
         (GenerationOptions(min_p=-1.0), "min_p"),
         (GenerationOptions(top_k=-2), "top_k"),
         (GenerationOptions(top_k=1 << 31), "top_k"),
+        (GenerationOptions(priority=17), "priority"),
+        (GenerationOptions(priority=-17), "priority"),
     ],
 )
 def test_out_of_range_sampling_names_the_field(options: GenerationOptions, field: str) -> None:
@@ -242,6 +244,7 @@ def test_out_of_range_sampling_names_the_field(options: GenerationOptions, field
     [
         (GenerationOptions(seed=cast("int", 1.5)), "seed"),
         (GenerationOptions(seed=True), "seed"),
+        (GenerationOptions(priority=cast("int", 1.5)), "priority"),
         (GenerationOptions(temperature=cast("float", "1")), "temperature"),
         (GenerationOptions(top_p=cast("float", [1])), "top_p"),
         (GenerationOptions(top_k=cast("int", 1.5)), "top_k"),

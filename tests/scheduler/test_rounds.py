@@ -149,8 +149,20 @@ def test_a_geometry_without_decode_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"prefill_chunk_tokens": 0}, {"frames_in_flight": 3}, {"queue_capacity": 0}]
+    "values",
+    [
+        {"prefill_chunk_tokens": 0},
+        {"frames_in_flight": 3},
+        {"queue_capacity": 0},
+        {"max_step_ms": 0.0},
+        {"max_step_ms": -1.0},
+        {"max_step_ms": float("nan")},
+        {"max_step_ms": float("inf")},
+        {"prefill_share": 0.0},
+        {"prefill_share": 0.96},
+        {"prefill_share": float("nan")},
+    ],
 )
-def test_options_out_of_range_are_refused(values: dict[str, int]) -> None:
+def test_options_out_of_range_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(HeliosError, match=next(iter(values))):
-        SchedulerOptions(**values)
+        SchedulerOptions(**values)  # type: ignore[arg-type]

@@ -155,6 +155,15 @@ def test_sampling_reaches_the_worker(server: RunningServer, path: str) -> None:
     assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (1, 0, 1, 0)
 
 
+@both
+def test_a_priority_reaches_the_worker(server: RunningServer, path: str) -> None:
+    for said, meant in ((-3, -3), (16, 16), (None, 0)):
+        _post(server, path, priority=said)
+        assert server.client.submitted[-1].priority == meant
+    _post(server, path)
+    assert server.client.submitted[-1].priority == 0
+
+
 @pytest.mark.parametrize("prompt", ["hello", ["hello"], [100, 101], [[100, 101]]])
 def test_prompts_may_be_text_or_ids(server: RunningServer, prompt: Any) -> None:
     _post(server, "/v1/completions", prompt=prompt)

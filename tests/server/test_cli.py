@@ -123,6 +123,8 @@ def test_the_publishers_key_is_demanded(core_folder: Path, publisher_key: Path) 
         (["inspect", "absent"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--port", "0"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--cache-memory", "much"], "much"),
+        (["serve", "absent", "--accept", "x", "--max-step-ms", "0"], "max_step_ms"),
+        (["serve", "absent", "--accept", "x", "--prefill-share", "1"], "prefill_share"),
     ],
 )
 def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -> None:

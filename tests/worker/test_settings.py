@@ -49,7 +49,9 @@ def test_options_survive_the_way_to_the_worker() -> None:
         speculative_width=4,
         history_drafting=True,
         peers=RankPeers.PROCESSES,
-        scheduler=SchedulerOptions(queue_capacity=7),
+        scheduler=SchedulerOptions(
+            queue_capacity=7, max_step_ms=12.5, prefill_share=0.25, prefix_reuse=False
+        ),
     )
     wire = msgspec.json.encode(options)
     assert msgspec.json.decode(wire, type=WorkerOptions) == options

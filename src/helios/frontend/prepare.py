@@ -19,6 +19,7 @@ from helios.frontend.markers import MarkerGuard
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
+from helios.scheduler.ranking import PRIORITIES
 
 
 class PromptTooLongError(RequestError):
@@ -28,13 +29,14 @@ class PromptTooLongError(RequestError):
 _SEED_MASK: Final = (1 << 64) - 1
 _LEAST_SEED: Final = -(1 << 63)
 _TOP_K_LIMIT: Final = (1 << 31) - 1
-_WHOLE_NUMBERS: Final = frozenset({"max_tokens", "top_k", "seed"})
+_WHOLE_NUMBERS: Final = frozenset({"max_tokens", "top_k", "seed", "priority"})
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
     """What a client may say about generation. None leaves a value to the contract's default, a
-    seed to chance and the output limit to what the context leaves."""
+    seed to chance and the output limit to what the context leaves. `priority` is lower where the
+    request is more urgent, 0 by default; it changes no token."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -42,18 +44,20 @@ class GenerationOptions:
     top_p: float | None = None
     min_p: float | None = None
     seed: int | None = None
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """Ready to submit. `continues` says that the output goes on from the prompt's text instead
-    of starting a message."""
+    of starting a message. `priority` is lower where the request is more urgent."""
 
     prompt_tokens: list[int]
     output_limit: int
     sampling: SamplingParameters
     eos_ids: tuple[int, ...]
     continues: bool
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class Preparer:
             sampling=_sampling(options, self._defaults),
             eos_ids=self._eos_ids,
             continues=continues,
+            priority=_priority(options.priority),
         )
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:
@@ -241,6 +246,17 @@ def _check_types(options: GenerationOptions) -> None:
             raise RequestError(
                 f"{value!r:.40} is not {'an integer' if whole else 'a number'}", where=field.name
             )
+
+
+def _priority(asked: int | None) -> int:
+    priority = asked or 0
+    if abs(priority) > PRIORITIES:
+        raise RequestError(
+            f"{priority} is out of range",
+            where="priority",
+            remedy=f"Give a value from {-PRIORITIES} to {PRIORITIES}; lower is more urgent",
+        )
+    return operator.index(priority)
 
 
 def unapplied_recommendations(defaults: SamplingDefaults) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from helios.scheduler.ranking import PRIORITIES
+
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
 _ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
 
@@ -119,6 +121,14 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Equal requests with equal seeds get equal answers, whatever else the"
             " server does. Default: a random seed for each request."
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Meta(
+            description="Who is served first while requests compete: lower before higher. Changes"
+            " when an answer comes, never what it says. Default: 0.",
+            extra_json_schema=_range(-PRIORITIES, PRIORITIES),
         ),
     ] = None
     n: Annotated[int | None, Meta(description=f"Number of answers; 1. {_UNSUPPORTED}")] = None

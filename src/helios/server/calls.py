@@ -106,6 +106,7 @@ def _options(request: GenerationRequest) -> GenerationOptions:
         top_p=request.top_p,
         min_p=request.min_p,
         seed=request.seed,
+        priority=request.priority,
     )
 
 

@@ -117,6 +117,7 @@ def _submit(request_id: int, prepared: PreparedRequest) -> Submit:
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
         ),
         list(prepared.eos_ids),
+        prepared.priority,
     )
 
 
