@@ -160,7 +160,7 @@ def test_pages_cover_the_endpoint_where_nothing_is_consumed(operation: Operation
     whole = lane(0, tokens=(), start=2 * PAGE_TOKENS, pages=(4, 5))
     assert pages.pack([whole]) == 2
     with pytest.raises(ExecutionError, match="has 2 pages, which don't hold 9 tokens"):
-        pages.pack([replace(whole, slot=1, start=2 * PAGE_TOKENS + 1)])
+        pages.pack([whole._replace(slot=1, start=2 * PAGE_TOKENS + 1)])
 
 
 # ---------------------------------------------------------------- shifted views

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import nan
 
 from helios.errors import ExecutionError
@@ -151,8 +151,7 @@ class FakeModel:
             if program.host_fed:
                 assert not self._in_flight(lane.slot), "fed before the token is known"
         lanes = tuple(
-            replace(
-                lane,
+            lane._replace(
                 tokens=tuple(lane.tokens),
                 pages=tuple(lane.pages),
                 targets=tuple(lane.targets),

@@ -77,10 +77,12 @@ class PageUpload:
         for lane, length in zip(lanes, columns.lengths, strict=True):
             slot, have = lane.slot, len(lane.pages)
             held = uploaded[slot] if generations[slot] == lane.generation else 0
-            if have * page_tokens < lane.start + length or held > have or have > self._capacity:
+            if have * page_tokens < lane.start + length:
                 self._refuse(lanes.index(lane), lane, length)
-            if held == have and held:
+            if held == have:
                 continue
+            if held > have or have > self._capacity:
+                self._refuse(lanes.index(lane), lane, length)
             first = slot * self._row_entries + self._page_offset
             indices.extend(range(first + held, first + have))
             values.extend(lane.pages[held:have])

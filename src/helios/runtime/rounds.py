@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     # Only named in types; who plans rounds without images has no use for numpy.
@@ -94,9 +94,8 @@ class LaneExtras:
     images: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LaneWork:
-    """One lane of a round.
+class LaneWork(NamedTuple):
+    """One lane of a round; a tuple, because one is made for each lane of each round.
 
     `start` is the position of the first token consumed, and in operations that consume none the
     endpoint that the lane's state has or gets; `tokens` the prompt tokens of this chunk (empty
