@@ -15,6 +15,7 @@ from helios.scheduler import (
     SchedulerOptions,
     TokensEmitted,
 )
+from helios.scheduler.planned import PlannedRound
 from tests.scheduler.fake_memory import places_written
 from tests.scheduler.fake_model import FakeModel, geometry
 
@@ -63,6 +64,7 @@ class Driver:
         self.model = model or FakeModel(geometry())
         self.scheduler = Scheduler(self.model.geometry, options)
         self.sequences: list[int] = []
+        self.in_flight: list[PlannedRound] = []
         self.got: dict[int, Got] = {}
 
     def submit(self, *requests: Request) -> None:
@@ -86,12 +88,14 @@ class Driver:
         sequence = self.model.submit(planned.round)
         self.scheduler.begin(planned, sequence)
         self.sequences.append(sequence)
+        self.in_flight.append(planned)
         self.scheduler.check_books()
         return planned.program.name
 
     def complete(self) -> None:
         """Waits for the oldest round and completes it."""
         sequence = self.sequences.pop(0)
+        self.in_flight.pop(0)
         self.model.wait(sequence, 1000)
         self.take(self.scheduler.complete(self.model.read(sequence)))
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from helios.runtime.geometry import Geometry
 from helios.scheduler.admission import pages_to_admit, window_pages
-from helios.scheduler.cache import PrefixCache
+from helios.scheduler.cache import Match, PrefixCache
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.publication import Publication
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
@@ -64,7 +64,7 @@ class Residency:
             return False
         first, cache = self.waiting.first, self.cache
         available = cache.pages.free + cache.evictable_pages
-        needed = self._missing(first, self.waiting.match_bound().pages)
+        needed = self._missing(first, self.waiting.match_bound())
         if needed > available:
             return False
         promised = sum(self._promised(resident) for resident in self.residents)
@@ -74,23 +74,26 @@ class Residency:
         if needed > slack or (self._refused is first and slack <= self._refused_slack):
             return False
         match = self.waiting.current_match()
-        needed = self._missing(first, match.pages)
+        needed = self._missing(first, match)
         if cache.can_take(needed + promised, beside=match):
             return True
         self._refused, self._refused_slack = first, slack
         return False
 
-    def _missing(self, progress: Progress, matched: tuple[int, ...]) -> int:
+    def _missing(self, progress: Progress, match: Match) -> int:
         """Pages to be found for a request beyond those that it can share."""
+        shared = len(match.pages)
         every = pages_to_admit(progress, len(progress.tokens), self._page_tokens)
-        return min(every - len(matched), self._window_pages)
+        return min(every - shared, self._window_pages - (shared - match.first))
 
     def _promised(self, resident: Resident) -> int:
         """Pages that a resident was admitted for and hasn't taken yet."""
         if resident.phase not in (Phase.ADMITTED, Phase.PREFILLING, Phase.SAVING):
             return 0
         every = pages_to_admit(resident.progress, resident.prompt_tokens, self._page_tokens)
-        return max(min(every - len(resident.pages), self._window_pages - len(resident.private)), 0)
+        places = len(resident.pages)
+        held = places - resident.first_page
+        return max(min(every - places, self._window_pages - held), 0)
 
     def admit(self) -> Resident:
         """Gives the first that waits a slot and holds what its prompt shares; ask `can_admit`
@@ -186,7 +189,7 @@ class Residency:
         behind = [r for r in self.residents if r.rank > first.rank]
         cache = self.cache
         freed = sum(len(r.private) + r.hold.depth for r in behind)
-        needed = self._missing(first, self.waiting.match_bound().pages)
+        needed = self._missing(first, self.waiting.match_bound())
         if needed > cache.pages.free + cache.evictable_pages + freed:
             return False
         self.preempt(last)

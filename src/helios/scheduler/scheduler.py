@@ -168,11 +168,12 @@ class Scheduler:
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
         self._admit()
-        planned = self._planner.plan(len(self._in_flight))
-        if planned is None and self._residency.can_admit():
-            # Planning preempted the only resident, which can go on at once.
+        outstanding = len(self._in_flight)
+        planned = self._planner.plan(outstanding)
+        if planned is None and (self._snapshots.any_due or self._residency.can_admit()):
+            # Planning has preempted somebody, and what that takes can be done at once.
             self._admit()
-            planned = self._planner.plan(len(self._in_flight))
+            planned = self._planner.plan(outstanding)
         return planned
 
     def _admit(self) -> None:

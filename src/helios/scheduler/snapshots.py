@@ -93,6 +93,11 @@ class Snapshots:
 
     # ------------------------------------------------------------ rounds
 
+    @property
+    def any_due(self) -> bool:
+        """Whether a snapshot waits for its round."""
+        return bool(self._due)
+
     def plan(self) -> PlannedRound | None:
         """A round of the snapshots that are due, as many as fit in one."""
         if not self._due:
