@@ -115,5 +115,17 @@ class Device(Protocol):
         ACT_Q8 and ACT_Q16 buffers as float32 whatever their storage, integer buffers as they are.
         Only while no submission is in flight. Raises ExecutionError for a packed weight."""
 
+    def row_nbytes(self, buffer: int) -> int:
+        """Bytes of one row of a CACHE or STATE buffer, as this device keeps it: a row is what the
+        leading count counts."""
+
+    def read_rows(self, buffer: int, first: int, into: NDArray[np.uint8]) -> None:
+        """Copies as many whole rows of a buffer as `into` has room for, from row `first` on. Rows
+        that a submission in flight writes must not be among them."""
+
+    def write_rows(self, buffer: int, first: int, content: NDArray[np.uint8]) -> None:
+        """Replaces as many whole rows as `content` holds, from row `first` on. Rows that a
+        submission in flight uses must not be among them."""
+
     def close(self) -> None:
         """Finishes what is queued and frees the memory. Idempotent."""

@@ -18,6 +18,7 @@ from helios.contract.fields import refuse
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.errors import ContractError, ExecutionError
+from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, available_nbytes, check_fits
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
@@ -27,6 +28,7 @@ from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
+from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
 from helios.runtime.tuning import run_producers
 from helios.schema import execution_pb2
@@ -78,6 +80,16 @@ class ModelRuntime:
             cache_pages=selection.cache_pages,
         )
         vocabulary = contract.model.vocabulary.sampled_tokens
+        self.cache_content = CacheContent(
+            device,
+            plan,
+            page_tokens=contract.model.cache.page_tokens,
+            state_rows=StateRows(
+                selection.request_slots,
+                selection.snapshots,
+                rows_per_request(contract, programs),
+            ),
+        )
         self._completions = tuple(
             CompletionReader(program, manifest, plan, device.view, vocabulary)
             if program.completion

@@ -87,6 +87,21 @@ class NullDevice:
         assert self._plan is not None
         return buffer_values(self._plan.buffers[buffer], self.view(buffer, frame))
 
+    def row_nbytes(self, buffer: int) -> int:
+        """As declared."""
+        assert self._plan is not None
+        return self._plan.buffers[buffer].buffer.nbytes
+
+    def read_rows(self, buffer: int, first: int, into: NDArray[np.uint8]) -> None:
+        """Copies rows out."""
+        start = first * self.row_nbytes(buffer)
+        into[:] = self._views[buffer][0][start : start + into.nbytes]
+
+    def write_rows(self, buffer: int, first: int, content: NDArray[np.uint8]) -> None:
+        """Copies rows in."""
+        start = first * self.row_nbytes(buffer)
+        self._views[buffer][0][start : start + content.nbytes] = content
+
     def close(self) -> None:
         """Lets go of the memory."""
         self._views = []

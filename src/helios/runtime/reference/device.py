@@ -208,6 +208,21 @@ class ReferenceDevice:
             planned.shape
         )
 
+    def row_nbytes(self, buffer: int) -> int:
+        """Of the array, whose elements may be wider than declared."""
+        shape = self._buffers[buffer].buffer.shape
+        return int(np.prod(shape, dtype=np.int64)) * self.array(buffer, 0).itemsize
+
+    def read_rows(self, buffer: int, first: int, into: U8) -> None:
+        """Copies rows out."""
+        start = first * self.row_nbytes(buffer)
+        into[:] = self.view(buffer, 0)[start : start + into.nbytes]
+
+    def write_rows(self, buffer: int, first: int, content: U8) -> None:
+        """Copies rows in."""
+        start = first * self.row_nbytes(buffer)
+        self.view(buffer, 0)[start : start + content.nbytes] = content
+
     def close(self) -> None:
         """Drops every array. Idempotent."""
         self._programs.clear()

@@ -203,6 +203,18 @@ class LockstepDevice:
         """The candidate's buffer."""
         return self._candidate.read_buffer(buffer, frame)
 
+    def row_nbytes(self, buffer: int) -> int:
+        """The candidate's."""
+        return self._candidate.row_nbytes(buffer)
+
+    def read_rows(self, buffer: int, first: int, into: NDArray[np.uint8]) -> None:
+        """The candidate's rows."""
+        self._candidate.read_rows(buffer, first, into)
+
+    def write_rows(self, buffer: int, first: int, content: NDArray[np.uint8]) -> None:
+        """Into the candidate: the reference takes over what each launch reads."""
+        self._candidate.write_rows(buffer, first, content)
+
     def close(self) -> None:
         """Closes both devices."""
         self._candidate.close()
