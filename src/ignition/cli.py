@@ -89,12 +89,12 @@ def prepare(
         str | None,
         typer.Option(
             help="Tokens of each program that decodes and takes a prompt's chunk in one, or none;"
-            " default: as --prefill's."
+            " default: the most of PREFILL, at least two a request."
         ),
     ] = None,
     scored_prefill: Annotated[
         str | None,
-        typer.Option(help="Tokens of each program that scores a prompt, or none; default: 32,128."),
+        typer.Option(help="Tokens of each program that scores a prompt, or none; default: 128."),
     ] = None,
     restore: Annotated[
         str | None,

@@ -21,7 +21,15 @@ from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.weights import WeightSet
 from tests.checkpoints import write_huggingface
 
-EXTENTS = Extents(max_active=3, prefill=(2, 40), decode=(1, 3), max_context_tokens=100)
+EXTENTS = Extents(
+    max_active=3,
+    prefill=(2, 40),
+    decode=(1, 3),
+    max_context_tokens=100,
+    mixed=(40,),
+    scored_prefill=(2, 70),
+    restore=(1, 3),
+)
 
 
 class Captured:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from helios.contract.enums import AccessMode, Indexing, Operation, ValueSource
+from helios.contract.enums import (
+    AccessMode,
+    CacheRegionKind,
+    Indexing,
+    Operation,
+    ValueSource,
+)
 from helios.contract.json_form import from_json, to_json
 from helios.contract.model import GraphContract
 from helios.contract.versions import NEWEST_VERSION
 from helios.errors import ContractError
+from ignition.preparation.options import OPTIONAL_PROGRAMS, Options
 from ignition.preparation.paged_text import Extents
-from ignition.preparation.prepare import Options
 from tests.checkpoints import TOKENS, VARIANTS
 from tests.ignition.conftest import EXTENTS, Captured
 
@@ -50,6 +57,38 @@ EXPECTED = {
     },
     Operation.DECODE: {**LANES, **PAGES},
 }
+RESTORE_ROW = {"restore_row": (S.RESTORE_SOURCE, I.ACTIVE_ROW)}
+EXPECTED |= {
+    Operation.RESTORE: {**EXPECTED[Operation.INITIALIZE], **PAGES, **RESTORE_ROW},
+    Operation.RESUME: {
+        **EXPECTED[Operation.INITIALIZE],
+        **PAGES,
+        **RESTORE_ROW,
+        "pending_token": (S.PENDING_TOKEN, I.ACTIVE_ROW),
+    },
+    Operation.SNAPSHOT: {
+        "live_rows": (S.LIVE_ROW_COUNT, I.SCALAR),
+        "slot": (S.SLOT, I.ACTIVE_ROW),
+        "consumed": (S.CONSUMED_TOKENS, I.ACTIVE_ROW),
+        "snapshot_row": (S.SNAPSHOT_DESTINATION, I.ACTIVE_ROW),
+    },
+    Operation.SCORED_PREFILL: {
+        **EXPECTED[Operation.PREFILL],
+        "targets": (S.SCORED_TARGET_TOKEN, I.PACKED_TOKEN),
+    },
+    Operation.MIXED: {
+        **EXPECTED[Operation.PREFILL],
+        "decode_lanes": (S.MIXED_PREFILL_ROW, I.SCALAR),
+    },
+}
+
+
+MOVED = {
+    Operation.INITIALIZE: {"request": AccessMode.WRITE},
+    Operation.RESTORE: {"request": AccessMode.WRITE, "page_table": AccessMode.READ_WRITE},
+    Operation.RESUME: {"request": AccessMode.READ_WRITE, "page_table": AccessMode.READ_WRITE},
+    Operation.SNAPSHOT: {"page_table": AccessMode.READ},
+}
 
 
 def graphs(found: Captured) -> dict[str, GraphContract]:
@@ -59,7 +98,10 @@ def graphs(found: Captured) -> dict[str, GraphContract]:
 def test_bindings_are_complete_and_no_more(captured: Capture) -> None:
     found = captured("llama")
     for name, graph in graphs(found).items():
-        bound = {b.destination: (b.source, b.indexing) for b in graph.bindings}
+        bindings = list(graph.bindings)
+        if graph.pending_token is not None and graph.pending_token.host_binding is not None:
+            bindings.append(graph.pending_token.host_binding)
+        bound = {b.destination: (b.source, b.indexing) for b in bindings}
         assert bound == EXPECTED[graph.operation], name
         assert set(bound) == set(found.program(name).inputs), name
 
@@ -73,12 +115,17 @@ def test_unused_eos_ids_are_padding_that_no_token_equals(captured: Capture) -> N
     assert set(padding.values()) == {0}
 
 
-def test_the_device_owns_the_pending_token(captured: Capture) -> None:
+def test_the_device_owns_the_pending_token_but_for_resumed_requests(captured: Capture) -> None:
+    owned = (Operation.DECODE, Operation.MIXED)
     for graph in graphs(captured("llama")).values():
         owner = graph.pending_token
-        assert (owner is not None) == (graph.operation is Operation.DECODE)
-        if owner is not None:
+        assert (owner is not None) == (graph.operation in (*owned, Operation.RESUME))
+        if owner is not None and graph.operation in owned:
             assert (owner.state_view, owner.host_binding) == ("pending_token", None)
+        elif owner is not None:
+            assert owner.state_view is None
+            assert owner.host_binding is not None
+            assert owner.host_binding.source is S.PENDING_TOKEN
 
 
 def test_state_accesses_say_what_the_kernels_do(captured: Capture) -> None:
@@ -86,10 +133,10 @@ def test_state_accesses_say_what_the_kernels_do(captured: Capture) -> None:
     for name, graph in graphs(found).items():
         modes = {access.view: access.mode for access in graph.accesses}
         assert {a.view: AccessMode(a.mode) for a in found.program(name).accesses} == modes
-        if graph.operation is Operation.INITIALIZE:
-            assert modes == {"request": AccessMode.WRITE}
+        if graph.operation in MOVED:
+            assert modes == MOVED[graph.operation]
             continue
-        decode = graph.operation is Operation.DECODE
+        decode = graph.operation in (Operation.DECODE, Operation.MIXED)
         assert modes["pending_token"] is (AccessMode.READ_WRITE if decode else AccessMode.WRITE)
         changed = {"pending_token", "consumed", "emitted", "finished", "page_table"}
         assert {view for view, mode in modes.items() if mode.writes} == changed
@@ -127,9 +174,13 @@ def test_the_contract_describes_the_model(captured: Capture, variant: str) -> No
     assert contract.max_context_tokens == EXTENTS.max_context_tokens
     assert contract.prefill_extents == EXTENTS.prefill
     assert contract.max_active == EXTENTS.max_active
-    (region,) = contract.model.cache.regions
+    history, partial = contract.model.cache.regions
     assert contract.model.cache.page_tokens == 32
-    assert len(region.planes) == 2 * v.layers
+    assert len(history.planes) == len(partial.planes) == 2 * v.layers
+    windowed = v.sliding_window is not None
+    assert (history.kind is CacheRegionKind.SLIDING_WINDOW) == windowed
+    assert history.window_tokens == (v.sliding_window or 0)
+    assert partial.kind is CacheRegionKind.CONTINUATION
     # One request of 100 tokens, and as much for each of the two others.
     assert contract.cache_pages == 3 * 4
 
@@ -172,6 +223,12 @@ def test_the_frontend_follows_checkpoint_and_template(captured: Capture) -> None
         ({"decode": (1, 64)}, "--decode"),
         ({"max_active": 0}, "--max-active"),
         ({"max_context_tokens": 0}, "--max-context"),
+        ({"mixed": (1, 32)}, "--mixed"),
+        ({"mixed": (32, 16)}, "--mixed"),
+        ({"mixed": (32,), "max_active": 1, "decode": (1,)}, "--mixed"),
+        ({"scored_prefill": (0,)}, "--scored-prefill"),
+        ({"restore": (5,)}, "--restore"),
+        ({"restore": (2, 2)}, "--restore"),
     ],
 )
 def test_impossible_extents_are_refused(changes: dict[str, object], where: str) -> None:
@@ -193,6 +250,31 @@ def test_impossible_extents_are_refused(changes: dict[str, object], where: str) 
 def test_default_decode_programs_cover_the_slots(max_active: int, decode: tuple[int, ...]) -> None:
     options = Options(namespace="n", served_id="s", max_active=max_active)
     assert options.extents(2048).decode == decode
+
+
+@pytest.mark.parametrize(
+    ("asked", "mixed", "scored", "restore"),
+    [
+        ({}, (512,), (128,), (32,)),
+        ({"max_active": 1}, (), (128,), (1,)),
+        ({"max_active": 64, "prefill": (32,)}, (128,), (128,), (64,)),
+        ({"mixed": (), "scored_prefill": (), "restore": ()}, (), (), ()),
+        ({"mixed": (40, 64), "scored_prefill": (8,), "restore": (1, 4)}, (40, 64), (8,), (1, 4)),
+    ],
+)
+def test_default_programs_that_a_core_may_lack(
+    asked: dict[str, Any],
+    mixed: tuple[int, ...],
+    scored: tuple[int, ...],
+    restore: tuple[int, ...],
+) -> None:
+    options = Options(namespace="n", served_id="s", **asked)
+    extents = options.extents(2048)
+    assert (extents.mixed, extents.scored_prefill, extents.restore) == (mixed, scored, restore)
+    texts = options.texts(extents)
+    assert [name for name in OPTIONAL_PROGRAMS if name in texts] == [
+        name for name in OPTIONAL_PROGRAMS if getattr(extents, name)
+    ]
 
 
 def test_a_context_beyond_the_model_s_is_refused() -> None:

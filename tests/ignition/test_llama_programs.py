@@ -12,6 +12,7 @@ from helios.kernels.catalogue import ActivationFormat
 from helios.runtime.manifest_checks import check_manifest
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import execution_pb2 as pb
+from ignition.preparation.extents import SCORED_ROWS
 from ignition.preparation.quantisation import WeightStorage
 from tests.checkpoints import VARIANTS
 from tests.ignition.conftest import EXTENTS, Captured
@@ -61,6 +62,69 @@ def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: 
             *layers,
             *tail,
         ]
+    assert found.kernels("mixed.b3p40") == [
+        "scatter_i32",
+        "merge_pending",
+        "embed",
+        *layers,
+        "select_last",
+        *tail,
+    ]
+    for packed in EXTENTS.scored_prefill:
+        parts = -(-packed // SCORED_ROWS)
+        assert found.kernels(f"scored_prefill.p{packed}") == [
+            "scatter_i32",
+            "embed",
+            *layers,
+            *(parts * ["slice_rows", "rms_norm", "linear", "score"]),
+            "select_last",
+            *tail,
+        ]
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_pages_are_copied_plane_by_plane(captured: Capture, variant: str) -> None:
+    found, planes = captured(variant), 2 * VARIANTS[variant].layers
+    admit = ["scatter_i32", "initialize_requests", *(planes * ["load_page"])]
+    for lanes in EXTENTS.restore:
+        assert found.kernels(f"restore.b{lanes}") == admit
+        assert found.kernels(f"resume.b{lanes}") == [*admit, "set_pending"]
+        assert found.kernels(f"snapshot.b{lanes}") == planes * ["save_page"]
+        for program, kernel in ((f"restore.b{lanes}", "load_page"),
+                                (f"snapshot.b{lanes}", "save_page")):  # fmt: skip
+            launches = found.launches(program, kernel)
+            copied = [(o["plane"], o["saved"]) for o in map(found.operands, launches)]
+            assert copied == [
+                (f"cache.{kind}.{layer}", f"saved.{kind}.{layer}")
+                for layer in range(VARIANTS[variant].layers)
+                for kind in "kv"
+            ]
+            plane = found.buffer("cache.k.0")
+            for attributes in map(found.attributes, launches):
+                assert attributes["elements"] * 2 == plane.nbytes
+                assert attributes["dtype"] == plane.dtype
+
+
+def test_scored_rows_take_no_more_logits_than_sampling_needs(captured: Capture) -> None:
+    """The head runs over a part of the rows at a time; parts cover all of them, one by one."""
+    found = captured("llama")
+    assert found.buffer("logits").shape[0] == SCORED_ROWS
+    program = found.program("scored_prefill.p70")
+    names = found.manifest.kernels
+    heads = [x for x in program.launches if names[x.kernel].name == "rms_norm"]
+    x, parts = found.buffer("scored_prefill.p70/x"), []
+    for launch, norm in zip(
+        found.launches("scored_prefill.p70", "score"), heads[-4:], strict=False
+    ):
+        rows = found.attributes(launch)["capacity"]
+        target, scores = launch.operands[1], launch.operands[3]
+        start, rest = divmod(norm.operands[1].byte_offset, x.nbytes // 70)
+        assert rest == 0
+        assert target.byte_offset == scores.byte_offset == 4 * start
+        parts.append((start, rows))
+    assert parts == [(0, 32), (32, 32), (64, 6)]
+    sliced = [found.attributes(x) for x in found.launches("scored_prefill.p70", "slice_rows")]
+    assert [(a["start"], a["limit"]) for a in sliced] == parts
 
 
 def test_programs_have_their_extents(captured: Capture) -> None:
@@ -74,6 +138,15 @@ def test_programs_have_their_extents(captured: Capture) -> None:
         "prefill.p40": (3, 0, 1, 40),
         "decode.b1": (1, 0, 1, 1),
         "decode.b3": (3, 0, 1, 3),
+        "mixed.b3p40": (3, 0, 1, 40),
+        "scored_prefill.p2": (2, 0, 1, 2),
+        "scored_prefill.p70": (3, 0, 1, 70),
+        "restore.b1": (1, 0, 0, 0),
+        "resume.b1": (1, 0, 0, 0),
+        "snapshot.b1": (1, 0, 0, 0),
+        "restore.b3": (3, 0, 0, 0),
+        "resume.b3": (3, 0, 0, 0),
+        "snapshot.b3": (3, 0, 0, 0),
     }
 
 
@@ -191,8 +264,10 @@ def test_logits_stay_readable_after_a_round(captured: Capture) -> None:
     lie on it."""
     found = captured("llama")
     logits = found.buffer("logits")
-    assert list(logits.shape) == [3, VARIANTS["llama"].vocabulary]
-    for program in found.manifest.programs[1:]:
+    assert list(logits.shape) == [SCORED_ROWS, VARIANTS["llama"].vocabulary]
+    sampling = [p for p in found.manifest.programs if p.completion]
+    assert len(sampling) == 7
+    for program in sampling:
         written = [found.operands(launch) for launch in program.launches]
         head = max(i for i, o in enumerate(written) if o.get("out") == "logits")
         for operands in written[head + 1 :]:
@@ -236,7 +311,7 @@ def test_what_a_launch_reads_still_lies_where_it_was_written(
 def test_workspace_is_shared_by_programs_and_layers(captured: Capture) -> None:
     found = captured("smollm")
     workspace = [b for b in found.manifest.buffers if b.buffer_class == pb.BUFFER_CLASS_WORKSPACE]
-    largest = sum(b.nbytes for b in workspace if b.name.startswith("prefill.p40/"))
+    largest = sum(b.nbytes for b in workspace if b.name.startswith("scored_prefill.p70/"))
     assert found.manifest.workspace_nbytes < largest + found.buffer("logits").nbytes
     assert all(b.offset + b.nbytes <= found.manifest.workspace_nbytes for b in workspace)
     assert all(b.offset % 64 == 0 for b in workspace)
@@ -254,6 +329,11 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
     assert list(values.shape) == [v.kv_heads, 32, v.head_dim]
     assert {keys.dtype, values.dtype} == {pb.DTYPE_F16}
     assert {keys.leading, values.leading} == {pb.LEADING_COUNT_CACHE_PAGES}
+    for plane in (keys, values):
+        saved = found.buffer(f"saved.{plane.name.removeprefix('cache.')}")
+        assert (saved.dtype, saved.shape, saved.nbytes) == (plane.dtype, plane.shape, plane.nbytes)
+        assert saved.buffer_class == pb.BUFFER_CLASS_CACHE
+        assert saved.leading == pb.LEADING_COUNT_SNAPSHOT_ROWS
     shapes = {
         b.name: (pb.DType.Name(b.dtype), list(b.shape))
         for b in found.manifest.buffers
@@ -261,14 +341,15 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
     }
     i32, f32 = "DTYPE_I32", "DTYPE_F32"
     assert shapes == {
-        **{f"in.{name}": (i32, [1]) for name in ("live_rows", "live_tokens")},
+        **{f"in.{name}": (i32, [1]) for name in ("live_rows", "live_tokens", "decode_lanes")},
         **{
             f"in.{name}": (i32, [3])
             for name in ("slot", "generation", "query_length", "sample", "consumed", "emitted")
         },
         **{f"in.{name}": (i32, [3]) for name in ("output_limit", "top_k")},
         **{f"in.{name}": (f32, [3]) for name in ("temperature", "top_p", "min_p")},
-        **{f"in.{name}": (i32, [40]) for name in ("tokens", "positions", "token_slot")},
+        **{f"in.{name}": (i32, [3]) for name in ("restore_row", "snapshot_row", "pending_token")},
+        **{f"in.{name}": (i32, [70]) for name in ("tokens", "positions", "token_slot", "targets")},
         "in.seed": ("DTYPE_U32", [3, 2]),
         "in.eos_ids": (i32, [3, 16]),
         "in.page_table.count": (i32, [1]),
@@ -277,4 +358,5 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
         "completion.lanes": (i32, [3, 12]),
         "completion.tokens": (i32, [3, 1]),
         "completion.logprobs": (f32, [3, 1]),
+        "completion.scores": (f32, [70]),
     }

@@ -45,7 +45,7 @@ class ProgramDecoder:
         self._cuda = cuda
         self._kernels = each(kernels, "kernels", _kernel)
         unique((spec.name for spec in self._kernels), "kernels", ".name")
-        self._operands: dict[tuple[int, int, int], Operand] = {}
+        self._operands: dict[tuple[int, int, int, str], Operand] = {}
 
     def decode(self, message: Any, where: str) -> Program:
         """One program with all its launches."""
@@ -112,39 +112,37 @@ class ProgramDecoder:
                 refuse(f"{program}.launches[{number}].floats[{position}]", f"{value} is not finite")
         if message.HasField("cuda") != self._cuda:
             refuse(f"{program}.launches[{number}].cuda", "belongs to cuda targets and to all there")
-        return Launch(
-            kernel=spec,
-            operands=tuple(
-                self._operand(operand, spec, program, number, position)
-                for position, operand in enumerate(message.operands)
-            ),
-            integers=integers,
-            floats=floats,
-        )
+        return Launch(spec, self._launch_operands(message, spec, program, number), integers, floats)
 
-    def _operand(
-        self, message: Any, spec: KernelSpec, program: str, launch: int, position: int
-    ) -> Operand | None:
-        expected = spec.operands[position]
-        if not message.buffer:
-            if not expected.optional or message.byte_offset or message.access:
-                refuse(
-                    _operand_path(program, launch, position, "buffer"),
-                    f"{spec.name} needs its operand {expected.name!r}",
-                )
-            return None
-        key = (message.buffer, message.byte_offset, message.access)
-        operand = self._operands.get(key)
-        if operand is None:
-            operand = self._new_operand(message, program, launch, position)
-            self._operands[key] = operand
-        if operand.access is not _ACCESS[expected.access]:
-            refuse(
-                _operand_path(program, launch, position, "access"),
-                f"is {operand.access.name}, but {spec.name} uses {expected.name!r} as"
-                f" {_ACCESS[expected.access].name}",
-            )
-        return operand
+    def _launch_operands(
+        self, message: Any, spec: KernelSpec, program: str, launch: int
+    ) -> tuple[Operand | None, ...]:
+        operands: list[Operand | None] = []
+        known = self._operands
+        for expected, found in zip(spec.operands, message.operands, strict=True):
+            buffer = found.buffer
+            if not buffer:
+                if not expected.optional or found.byte_offset or found.access:
+                    refuse(
+                        _operand_path(program, launch, len(operands), "buffer"),
+                        f"{spec.name} needs its operand {expected.name!r}",
+                    )
+                operands.append(None)
+                continue
+            # Equal operands of equally used places share an object, checked once.
+            key = (buffer, found.byte_offset, found.access, expected.access)
+            operand = known.get(key)
+            if operand is None:
+                operand = self._new_operand(found, program, launch, len(operands))
+                if operand.access is not _ACCESS[expected.access]:
+                    refuse(
+                        _operand_path(program, launch, len(operands), "access"),
+                        f"is {operand.access.name}, but {spec.name} uses {expected.name!r} as"
+                        f" {_ACCESS[expected.access].name}",
+                    )
+                known[key] = operand
+            operands.append(operand)
+        return tuple(operands)
 
     def _new_operand(self, message: Any, program: str, launch: int, position: int) -> Operand:
         if message.buffer > len(self._buffers):

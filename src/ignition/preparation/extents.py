@@ -16,8 +16,8 @@ from ignition.preparation import contract
 DEFAULT_MAX_ACTIVE: Final = 32
 DEFAULT_PREFILL_EXTENTS: Final = (32, 128, 512)
 DEFAULT_DECODE_BATCHES: Final = (1, 2, 4, 8, 16, 32)
-DEFAULT_SCORED_EXTENTS: Final = (32, 128)
-DEFAULT_MIXED_EXTENTS: Final = (32, 128, 512)
+# One of each: a program's time follows from the rows that live in it, not from its capacity.
+DEFAULT_SCORED_EXTENTS: Final = (128,)
 PREFILL_LANES_LIMIT: Final = 32
 SCORED_ROWS: Final = 32  # rows of logits that SCORED_PREFILL computes at a time
 
@@ -105,6 +105,12 @@ class Extents:
     def pages_per_request(self) -> int:
         """Pages of the longest request."""
         return -(-self.max_context_tokens // contract.PAGE_TOKENS)
+
+
+def default_mixed(max_active: int, prefill: Sequence[int]) -> tuple[int, ...]:
+    """A program for all requests, with room for the largest chunk of a prompt, or for as many of
+    its tokens as there are requests; none where one request can be active."""
+    return (max(prefill[-1], 2 * max_active),) if max_active > 1 and prefill else ()
 
 
 def _check_ascending(option: str, values: Sequence[int]) -> None:

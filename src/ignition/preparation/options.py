@@ -17,10 +17,10 @@ from ignition.preparation.export import Carrier
 from ignition.preparation.extents import (
     DEFAULT_DECODE_BATCHES,
     DEFAULT_MAX_ACTIVE,
-    DEFAULT_MIXED_EXTENTS,
     DEFAULT_PREFILL_EXTENTS,
     DEFAULT_SCORED_EXTENTS,
     Extents,
+    default_mixed,
 )
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import text_of as sampling_text
@@ -88,7 +88,7 @@ class Options:
             fitting = {lanes for lanes in DEFAULT_DECODE_BATCHES if lanes < self.max_active}
             decode = tuple(sorted(fitting | {self.max_active}))
         if mixed is None:
-            mixed = DEFAULT_MIXED_EXTENTS if self.max_active > 1 else ()
+            mixed = default_mixed(self.max_active, self.prefill)
         scored = self.scored_prefill
         return Extents(
             max_active=self.max_active,

@@ -128,8 +128,9 @@ class _TextPrograms:
         assert scores is not None  # declared where there are such programs
         live = Rows(self._inputs["live_tokens"], packed)
         for start in range(0, packed, SCORED_ROWS):
-            with program.section("scored"):
-                rows = ops.slice_rows(program, live, start, min(SCORED_ROWS, packed - start))
+            part = min(SCORED_ROWS, packed - start)
+            with program.section(f"scored.{part}"):
+                rows = ops.slice_rows(program, live, start, part)
                 self._model.head(program, rows, x.from_row(start), self._frame.logits)
             ops.score(
                 program,

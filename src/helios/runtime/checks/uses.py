@@ -26,10 +26,13 @@ class Use:
 def uses_of(program: Program) -> tuple[Use, ...]:
     """A use for each buffer and access, in the order of their first launches."""
     found: dict[tuple[int, AccessMode], Use] = {}
+    # The decoder shares equal operands, so most are known by being the same object.
+    seen = {id(None)}
     for number, launch in enumerate(program.launches):
         for position, operand in enumerate(launch.operands):
-            if operand is None:
+            if id(operand) in seen or operand is None:
                 continue
+            seen.add(id(operand))
             key = (operand.buffer, operand.access)
             if key not in found:
                 found[key] = Use(number, position, operand.buffer, operand.access)

@@ -23,6 +23,7 @@ from helios.runtime.device import FRAMES, DeviceOptions, MemoryPlan
 from helios.runtime.manifest import BufferClass, Program
 
 HUGE_PAGE_NBYTES: Final = 2 << 20
+_ABSENT: Final = -1  # the place after the last buffer
 _LIBRARY_KERNELS: Final = {name: i for i, (name, *_) in enumerate(_native.catalogue())}
 
 
@@ -51,6 +52,7 @@ class CpuDevice:
         self._plan: MemoryPlan | None = None
         # Views keep their mappings alive. A buffer has one, or one for each frame.
         self._views: list[tuple[NDArray[np.uint8], ...]] = []
+        self._extents: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
         self._program_ids: list[tuple[int, ...]] = []
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
@@ -76,10 +78,10 @@ class CpuDevice:
         return self._views[buffer][frame]
 
     def load(self, programs: Sequence[Program]) -> None:
-        """Registers every program, once for each frame that its launches can tell apart."""
+        """Registers every program, once for each frame."""
+        self._extents = [self._frame_extents(frame) for frame in range(FRAMES)]
         for program in programs:
-            ids = [self._add(program, frame) for frame in range(FRAMES)]
-            self._program_ids.append(tuple(ids))
+            self._program_ids.append(tuple(self._resolve(program)))
 
     def submit(self, program: int, frame: int, sequence: int) -> None:
         """Queues a program on the pool."""
@@ -131,38 +133,38 @@ class CpuDevice:
         self._replayer.close()
         self._views = []
 
-    def _add(self, program: Program, frame: int) -> int:
+    def _resolve(self, program: Program) -> list[int]:
+        """Registers a program's launches once for each frame; returns the library's numbers."""
         kernels: list[int] = []
-        addresses: list[int] = []
-        nbytes: list[int] = []
+        buffers: list[int] = []
+        offsets: list[int] = []
         integers: list[int] = []
         floats: list[float] = []
         starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         for launch in program.launches:
             kernels.append(_LIBRARY_KERNELS[launch.kernel.name])
             for operand in launch.operands:
-                if operand is None:
-                    addresses.append(0)
-                    nbytes.append(0)
-                    continue
-                address, size = self._extent(operand.buffer, frame)
-                addresses.append(address + operand.byte_offset)
-                nbytes.append(size - operand.byte_offset)
+                buffers.append(_ABSENT if operand is None else operand.buffer)
+                offsets.append(0 if operand is None else operand.byte_offset)
             integers.extend(launch.integers)
             floats.extend(launch.floats)
-            starts.append((len(addresses), len(integers), len(floats)))
-        offsets = np.array(starts, np.int32)
+            starts.append((len(buffers), len(integers), len(floats)))
+        operand_starts, integer_starts, float_starts = np.array(starts, np.int32).T.copy()
+        places, skipped = np.array(buffers, np.int64), np.array(offsets, np.uint64)
         try:
-            return self._replayer.add_program(
-                np.array(kernels, np.int32),
-                np.ascontiguousarray(offsets[:, 0]),
-                np.array(addresses, np.uint64),
-                np.array(nbytes, np.uint64),
-                np.ascontiguousarray(offsets[:, 1]),
-                np.array(integers, np.int64),
-                np.ascontiguousarray(offsets[:, 2]),
-                np.array(floats, np.float64),
-            )
+            return [
+                self._replayer.add_program(
+                    np.array(kernels, np.int32),
+                    operand_starts,
+                    addresses[places] + skipped,
+                    nbytes[places] - skipped,
+                    integer_starts,
+                    np.array(integers, np.int64),
+                    float_starts,
+                    np.array(floats, np.float64),
+                )
+                for addresses, nbytes in self._extents
+            ]
         except ValueError as error:
             raise ContractError(str(error), where=f"program {program.name}") from error
         except RuntimeError as error:
@@ -172,10 +174,12 @@ class CpuDevice:
                 remedy="Ask for fewer threads, or free memory",
             ) from error
 
-    def _extent(self, buffer: int, frame: int) -> tuple[int, int]:
-        views = self._views[buffer]
-        view = views[frame % len(views)]
-        return view.ctypes.data, view.nbytes
+    def _frame_extents(self, frame: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Address and size of every buffer in a frame; at the end nothing, for absent operands."""
+        views = [copies[frame % len(copies)] for copies in self._views]
+        addresses = [view.ctypes.data for view in views]
+        nbytes = [view.nbytes for view in views]
+        return np.array([*addresses, 0], np.uint64), np.array([*nbytes, 0], np.uint64)
 
 
 def _anonymous(nbytes: int, name: str, *, huge: bool = False) -> NDArray[np.uint8]:
