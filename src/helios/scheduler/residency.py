@@ -60,7 +60,7 @@ class Residency:
     def can_admit(self) -> bool:
         """Whether the first that waits can become resident now. Pages that residents were admitted
         for and haven't taken yet count as taken, pages that can be evicted as free."""
-        if not self.waiting or not self.slots.can_take():
+        if not self.waiting or self.waiting.awaits_content() or not self.slots.can_take():
             return False
         first, cache = self.waiting.first, self.cache
         available = cache.pages.free + cache.evictable_pages
@@ -98,7 +98,7 @@ class Residency:
     def admit(self) -> Resident:
         """Gives the first that waits a slot and holds what its prompt shares; ask `can_admit`
         first. Pages of its own come with its rounds."""
-        match = self.waiting.current_match()
+        match = self.waiting.match_to_hold()
         progress = self.waiting.pop()
         slot, generation = self.slots.take()
         if progress.reused < 0:

@@ -18,6 +18,7 @@ from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
+from helios.scheduler.fetching import Fetching
 from helios.scheduler.integrity import IntegrityError, IntegrityReport, inspect
 from helios.scheduler.options import SchedulerOptions
 from helios.scheduler.planned import ADMITTING, PROMPTS, WITHOUT_RECORD, PlannedRound, advance
@@ -26,6 +27,7 @@ from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import rank_of
 from helios.scheduler.requests import Ending, Progress, Request, Resident
 from helios.scheduler.residency import Residency
+from helios.scheduler.second_tier import SecondTier
 from helios.scheduler.slots import SlotPool
 from helios.scheduler.snapshots import Snapshots
 from helios.scheduler.waiting import Waiting
@@ -34,23 +36,35 @@ from helios.scheduler.waiting import Waiting
 class Scheduler:
     """Owns every live request from `submit` to its last event. Not thread-safe."""
 
-    def __init__(self, geometry: Geometry, options: SchedulerOptions | None = None) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        options: SchedulerOptions | None = None,
+        tier: SecondTier | None = None,
+    ) -> None:
         self.geometry = geometry
         self.options = options or SchedulerOptions()
         self.counters = SchedulerCounters()
         self.failure: str | None = None
         self.slots = SlotPool(geometry.request_slots)
+        reuse = self.options.prefix_reuse and _can_reuse(geometry)
+        self._tier = tier if reuse else None
         self.cache = PrefixCache(
             geometry.cache_pages, geometry.page_tokens, geometry.snapshot_rows, geometry.history
         )
-        reuse = self.options.prefix_reuse and _can_reuse(geometry)
+        if self._tier is not None:
+            self.cache.listen(self._tier)
         self._publication = Publication(self.cache, reuse=reuse)
         self._snapshots = Snapshots(geometry, self.cache, self._publication)
         self._residency = Residency(
             geometry,
             self.slots,
             self.cache,
-            Waiting(self.cache, reuse=reuse),
+            Waiting(
+                self.cache,
+                None if self._tier is None else Fetching(self.cache, self._tier),
+                reuse=reuse,
+            ),
             self._publication,
             self._snapshots,
             self.counters,
@@ -314,6 +328,13 @@ class Scheduler:
         """Forgets everything published. Residents keep what they hold and publish nothing more
         until they are readmitted."""
         self.cache.clear()
+        if self._tier is not None:
+            self._tier.reset()
+
+    def wait_for_content(self, timeout_ms: int) -> None:
+        """Waits at most so long for what the second tier brings in for the first request that
+        waits; for when there is nothing else to wait for."""
+        self._residency.waiting.wait_for_content(timeout_ms)
 
     def inspect(self) -> IntegrityReport:
         """Whether nothing is lost or held twice: slots, pages, rows, ranks, requests, fences."""

@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from helios.scheduler.cache import Match, PrefixCache
+from helios.scheduler.fetching import Fetching
 from helios.scheduler.requests import Progress
 
 _BY_RANK = attrgetter("rank")
 
 
 class Waiting:
-    """A queue by rank. `reuse` says whether prompts are matched at all."""
+    """A queue by rank. `reuse` says whether prompts are matched at all, `fetching` brings in what a
+    second tier has of them, where there is one."""
 
-    def __init__(self, cache: PrefixCache, *, reuse: bool) -> None:
+    def __init__(self, cache: PrefixCache, fetching: Fetching | None, *, reuse: bool) -> None:
         self._cache = cache
+        self._fetching = fetching
         self._reuse = reuse
         self._queue: list[Progress] = []
         self._matched: Progress | None = None
@@ -50,11 +53,41 @@ class Waiting:
     def remove(self, progress: Progress) -> None:
         """Takes a request out, wherever it is."""
         self._queue.remove(progress)
+        if self._fetching is not None and self._fetching.knows(progress):
+            self._fetching.drop()
 
     def clear(self) -> None:
         """Forgets every request."""
         self._queue.clear()
         self._matched = self._match = None
+        if self._fetching is not None:
+            self._fetching.drop()
+
+    # ------------------------------------------------------------ the second tier
+
+    def awaits_content(self) -> bool:
+        """Whether content for the first request is on its way from the second tier; asks for it
+        the first time."""
+        if self._fetching is None or not self._queue:
+            return False
+        first = self.first
+        if not self._fetching.knows(first):
+            matched = self.current_match().endpoint
+            self._fetching.begin(first, matched, self._reusable(first))
+        return not self._fetching.wait(0)
+
+    def wait_for_content(self, timeout_ms: int) -> None:
+        """Waits at most so long for content that is on its way."""
+        if self._fetching is not None:
+            self._fetching.wait(timeout_ms)
+
+    def match_to_hold(self) -> Match:
+        """The match that the first request is admitted with, fetched content included."""
+        if self._fetching is not None and self._fetching.knows(self.first):
+            self._fetching.install(self.first, self.current_match())
+        return self.current_match()
+
+    # ------------------------------------------------------------ matches
 
     def match_bound(self) -> Match:
         """A match of the first request's prompt that is no shorter than the current one."""
