@@ -65,7 +65,7 @@ class Packer:
         self._manifest = manifest
         self._plan = plan
         self._view = view
-        self._request_slots = request_slots
+        self._slots = frozenset(range(request_slots))
         self._rows = _state_rows(contract, plan, programs, request_slots)
         self._deltas = DeltaUploads(
             contract,
@@ -96,13 +96,13 @@ class Packer:
         count = len(lanes)
         if not 1 <= count <= packed.lanes:
             raise ExecutionError(f"{count} lanes, 1 to {packed.lanes} fit", where=packed.name)
-        slots = [lane.slot for lane in lanes]
-        if min(slots) < 0 or max(slots) >= self._request_slots or len(set(slots)) != count:
+        columns = Columns(lanes, query_lengths(packed.operation, lanes), self._rows)
+        distinct = set(columns.slots)
+        if len(distinct) != count or not distinct <= self._slots:
             raise ExecutionError(
-                f"slots {slots} are not distinct and in [0, {self._request_slots})",
+                f"slots {columns.slots} are not distinct and in [0, {len(self._slots)})",
                 where=packed.name,
             )
-        columns = Columns(slots, query_lengths(packed.operation, lanes), self._rows)
         if packed.tokens and columns.total > packed.tokens:
             raise ExecutionError(f"{columns.total} tokens, {packed.tokens} fit", where=packed.name)
         if packed.operation is not Operation.DECODE:
@@ -179,7 +179,7 @@ def _refuse(
     else:
         for number, (lane, length) in enumerate(zip(lanes, columns.lengths, strict=True)):
             try:
-                fill.probe(lane, Columns([lane.slot], [length], columns.rows))
+                fill.probe(lane, Columns((lane,), [length], columns.rows))
             except _UNFIT as own:
                 index, found = number, own
                 break

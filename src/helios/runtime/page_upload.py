@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.runtime.lanes import Columns
+from helios.runtime.lanes import PAGES, START, Columns
 from helios.runtime.rounds import LaneWork
 
 Words = NDArray[np.int32] | NDArray[np.uint32]
@@ -74,19 +74,20 @@ class PageUpload:
         values: list[int] = []
         pending = self._pending
         pending.clear()
-        for lane, length in zip(lanes, columns.lengths, strict=True):
-            slot, have = lane.slot, len(lane.pages)
-            held = uploaded[slot] if generations[slot] == lane.generation else 0
-            if have * page_tokens < lane.start + length:
-                self._refuse(lanes.index(lane), lane, length)
-            if held == have:
+        for lane, slot, generation, length in zip(
+            lanes, columns.slots, columns.generations, columns.lengths, strict=True
+        ):
+            have, end = len(lane[PAGES]), lane[START] + length
+            current = generations[slot] == generation
+            if current and uploaded[slot] == have and end <= have * page_tokens:
                 continue
-            if held > have or have > self._capacity:
-                self._refuse(lanes.index(lane), lane, length)
+            held = uploaded[slot] if current else 0
+            if end > have * page_tokens or not held <= have <= self._capacity:
+                self._refuse(lanes, columns, slot)
             first = slot * self._row_entries + self._page_offset
             indices.extend(range(first + held, first + have))
             values.extend(lane.pages[held:have])
-            pending.append((slot, lane.generation, have))
+            pending.append((slot, generation, have))
         count = len(indices)
         if count:
             if min(values) < 0 or max(values) >= self._cache_pages:
@@ -108,8 +109,10 @@ class PageUpload:
         current = self._generations[lane.slot] == lane.generation
         return self._uploaded[lane.slot] if current else 0
 
-    def _refuse(self, index: int, lane: LaneWork, length: int) -> NoReturn:
-        have, tokens = len(lane.pages), lane.start + length
+    def _refuse(self, lanes: Sequence[LaneWork], columns: Columns, slot: int) -> NoReturn:
+        index = columns.slots.index(slot)
+        lane = lanes[index]
+        have, tokens = len(lane.pages), lane.start + columns.lengths[index]
         if have * self._page_tokens < tokens:
             raise LaneValueError(index, f"has {have} pages, which don't hold {tokens} tokens")
         raise LaneValueError(

@@ -188,7 +188,7 @@ SOURCES: Final[dict[ValueSource, Source]] = {
     ValueSource.SLOT: Source(
         Scope.LANE, lambda _, columns: columns.slots, lambda b: (0, b.rows.request_slots - 1)
     ),
-    ValueSource.GENERATION: _lane(lambda lane: lane.generation),
+    ValueSource.GENERATION: Source(Scope.LANE, lambda _, columns: columns.generations),
     ValueSource.LIVE_ROW_COUNT: Source(
         Scope.ROUND, lambda lanes, _: len(lanes), lambda b: (1, b.active_lanes)
     ),
