@@ -12,16 +12,18 @@ from collections import deque
 
 from helios.errors import AdmissionError, ExecutionError
 from helios.runtime.geometry import Geometry, Operation
-from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion
+from helios.runtime.rounds import Completion
 from helios.scheduler.admission import check_request
 from helios.scheduler.cache import PagePool, PrefixCache
-from helios.scheduler.completion import InFlight, lane_fault, record_fault
+from helios.scheduler.completion import InFlight
 from helios.scheduler.counters import SchedulerCounters
-from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
+from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
+from helios.scheduler.fences import Fences
 from helios.scheduler.fetching import Fetching
 from helios.scheduler.integrity import IntegrityError, IntegrityReport, inspect
+from helios.scheduler.live import LiveRequests
 from helios.scheduler.options import SchedulerOptions
-from helios.scheduler.planned import ADMITTING, PROMPTS, WITHOUT_RECORD, PlannedRound, advance
+from helios.scheduler.planned import ADMITTING, PROMPTS, PlannedRound, advance
 from helios.scheduler.planning import RoundPlanner
 from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import rank_of
@@ -54,8 +56,8 @@ class Scheduler:
         )
         if self._tier is not None:
             self.cache.listen(self._tier)
-        self._publication = Publication(self.cache, reuse=reuse)
-        self._snapshots = Snapshots(geometry, self.cache, self._publication)
+        publication = Publication(self.cache, reuse=reuse)
+        self._snapshots = Snapshots(geometry, self.cache, publication)
         self._residency = Residency(
             geometry,
             self.slots,
@@ -65,18 +67,19 @@ class Scheduler:
                 None if self._tier is None else Fetching(self.cache, self._tier),
                 reuse=reuse,
             ),
-            self._publication,
+            publication,
             self._snapshots,
             self.counters,
         )
+        self._live = LiveRequests(self.counters)
+        self._fences = Fences(
+            geometry, self._residency, publication, self._snapshots, self._live, self.counters
+        )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self._in_flight: deque[InFlight] = deque()
-        self._windows = geometry.history.window_tokens > 0
         self._frames = min(self.options.frames_in_flight, geometry.frames)
         self._arrivals = 0
         self._rounds = 0
-        # Requests whose last event is still to come.
-        self._live: dict[int, Progress] = {}
 
     @property
     def pages(self) -> PagePool:
@@ -122,15 +125,13 @@ class Scheduler:
         self._arrivals += 1
         rank = rank_of(self._rounds, request.priority, self._arrivals)
         progress = Progress(request, rank, list(request.prompt))
-        self._live[request.request_id] = progress
+        self._live.add(progress)
         self._residency.waiting.put(progress)
-        self.counters.submitted += 1
-        self.counters.prompt_tokens += len(request.prompt)
 
     def _check(self, request: Request) -> None:
         check_request(request, self.geometry)
         where = f"request {request.request_id}"
-        if request.request_id in self._live:
+        if self._live.find(request.request_id) is not None:
             raise AdmissionError(
                 "a live request has this id", where=where, remedy="Count the ids upwards"
             )
@@ -146,7 +147,7 @@ class Scheduler:
     def cancel(self, request_id: int) -> list[Event]:
         """Ends a request wherever it is; none of its tokens are reported any more. What it holds
         comes back at its last fence. An unknown or ended request is ignored."""
-        progress = self._live.get(request_id)
+        progress = self._live.find(request_id)
         if progress is None:
             return []
         resident = self._resident_of(progress)
@@ -154,22 +155,20 @@ class Scheduler:
             self._residency.waiting.remove(progress)
         else:
             self._residency.end(resident, Ending.CANCELLED)
-        self._retire(progress, Finish.CANCELLED)
+        self._live.retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]
 
     def cancel_all(self) -> list[Event]:
         """Cancels every live request."""
-        return [event for request_id in list(self._live) for event in self.cancel(request_id)]
+        return [
+            event for progress in self._live for event in self.cancel(progress.request.request_id)
+        ]
 
     def _resident_of(self, progress: Progress) -> Resident | None:
         for resident in self._residency.residents:
             if resident.progress is progress:
                 return resident
         return None
-
-    def _retire(self, progress: Progress, finish: Finish) -> None:
-        del self._live[progress.request.request_id]
-        self.counters.finished[finish] += 1
 
     # ------------------------------------------------------------ rounds
 
@@ -218,102 +217,17 @@ class Scheduler:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
         flight = self._in_flight.popleft()
-        planned = flight.planned
-        self._planner.learn(planned, completion)
-        fault = record_fault(flight, completion)
-        if fault is not None or planned.program.operation in WITHOUT_RECORD:
-            return self._fence(planned, fault)
-        vocabulary = self.geometry.vocabulary_tokens
-        lanes = list(zip(planned.residents, planned.round.lanes, completion.lanes, strict=True))
-        faults = [lane_fault(*lane, vocabulary) for lane in lanes]
-        events: list[Event] = []
-        for (resident, work, answer), lane_problem in zip(lanes, faults, strict=True):
-            resident.rounds_in_flight -= 1
-            if lane_problem is not None:
-                self._fail(resident, lane_problem, events)
-            elif resident.ended_on_device:
-                self.counters.empty_lanes += 1
-            elif resident.ending is not Ending.FAILED:
-                self._accept(resident, answer, events)
-                if work.tokens and work.sample:
-                    self._publication.prompt_completed(resident)
-                if self._windows:
-                    self._residency.slide(resident)
-            self._residency.settle(resident)
-        return events
-
-    def _accept(self, resident: Resident, answer: LaneCompletion, events: list[Event]) -> None:
-        """Takes over a valid lane; a cancelled request's tokens are kept to the fence, unreported,
-        because later completions are checked against them."""
-        progress = resident.progress
-        resident.consumed = answer.consumed
-        if answer.scores:
-            # From where the chunk began: a preempted prompt is scored anew.
-            progress.scores[answer.consumed - len(answer.scores) :] = answer.scores
-        if not answer.tokens:
-            return
-        if progress.wants_scores and resident.ending is not Ending.CANCELLED:
-            # The last token of the prompt has nothing after it to be scored.
-            scores = tuple(progress.scores[:-1])
-            events.append(PromptScored(progress.request.request_id, scores))
-            progress.scores.clear()
-        progress.tokens.extend(answer.tokens)
-        progress.emitted += len(answer.tokens)
-        finish = None
-        if answer.finish != DeviceFinish.RUNNING:
-            resident.ended_on_device = True
-            finish = Finish.EOS if answer.finish == DeviceFinish.EOS else Finish.LIMIT
-        if resident.ending is Ending.CANCELLED:
-            return
-        self.counters.output_tokens += len(answer.tokens)
-        events.append(
-            TokensEmitted(
-                progress.request.request_id,
-                answer.tokens,
-                answer.logprobs,
-                finish,
-                progress.reused,
-            )
-        )
-        if finish is not None:
-            self._retire(progress, finish)
-            self._residency.finish(resident)
-
-    def _fence(self, planned: PlannedRound, fault: str | None) -> list[Event]:
-        """Passes the fence of a round without lanes to accept; a fault fails its requests."""
-        events: list[Event] = []
-        operation = planned.program.operation
-        for resident, work in zip(planned.residents, planned.round.lanes, strict=True):
-            resident.rounds_in_flight -= 1
-            if fault is not None:
-                self._fail(resident, fault, events)
-            if operation is Operation.SNAPSHOT:
-                if fault is None:
-                    self._snapshots.fence(resident, work)
-                else:
-                    self._snapshots.fault(work)
-            elif operation in ADMITTING:
-                resident.consumed = work.start
-                self.cache.unpin_row(resident.hold)
-            self._residency.settle(resident)
-        return events
-
-    def _fail(self, resident: Resident, fault: str, events: list[Event]) -> None:
-        """Fails a resident's request, unless it has had its last event; nothing more of it is
-        published. The caller settles."""
-        progress = resident.progress
-        self._residency.leave(resident, Ending.FAILED)
-        if self._live.get(progress.request.request_id) is progress:
-            self._retire(progress, Finish.FAILED)
-            events.append(RequestFailed(progress.request.request_id, fault))
+        self._planner.learn(flight.planned, completion)
+        return self._fences.passed(flight, completion)
 
     def fail(self, message: str) -> list[Event]:
         """The device has failed: fails every live request and takes no more. Nothing is reused,
         so the rounds in flight are forgotten."""
         self.failure = message
-        events: list[Event] = [RequestFailed(request_id, message) for request_id in self._live]
-        for progress in list(self._live.values()):
-            self._retire(progress, Finish.FAILED)
+        events: list[Event] = []
+        for progress in self._live:
+            events.append(RequestFailed(progress.request.request_id, message))
+            self._live.retire(progress, Finish.FAILED)
         self._in_flight.clear()
         self._snapshots.fail()
         self._residency.waiting.clear()
@@ -340,7 +254,7 @@ class Scheduler:
         """Whether nothing is lost or held twice: slots, pages, rows, ranks, requests, fences."""
         return inspect(
             self._residency,
-            self._live.values(),
+            self._live,
             [flight.planned.residents for flight in self._in_flight],
             self._snapshots.rows,
         )

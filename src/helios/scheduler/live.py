@@ -1,0 +1,43 @@
+"""The requests whose last event is still to come, by id. Each is retired exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.events import Finish
+from helios.scheduler.requests import Progress
+
+
+class LiveRequests:
+    """Those that wait or go on; a request may end before its resident has given everything back."""
+
+    def __init__(self, counters: SchedulerCounters) -> None:
+        self._counters = counters
+        self._by_id: dict[int, Progress] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Progress]:
+        return iter(list(self._by_id.values()))
+
+    def add(self, progress: Progress) -> None:
+        """A request has been accepted; no live one may have its id."""
+        assert progress.request.request_id not in self._by_id, "an id is live twice"
+        self._by_id[progress.request.request_id] = progress
+        self._counters.submitted += 1
+        self._counters.prompt_tokens += len(progress.request.prompt)
+
+    def find(self, request_id: int) -> Progress | None:
+        """The live request of that id."""
+        return self._by_id.get(request_id)
+
+    def holds(self, progress: Progress) -> bool:
+        """Whether the request's last event is still to come."""
+        return self._by_id.get(progress.request.request_id) is progress
+
+    def retire(self, progress: Progress, finish: Finish) -> None:
+        """The request has its last event."""
+        del self._by_id[progress.request.request_id]
+        self._counters.finished[finish] += 1
