@@ -34,6 +34,7 @@ from helios.cli_options import (
     PublisherKey,
     QueueCapacity,
     Seed,
+    Snapshots,
     SpeculativeWidth,
     Temperature,
     Threads,
@@ -81,6 +82,7 @@ def serve(
     isa: InstructionSet = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
+    snapshots: Snapshots = None,
     speculative_width: SpeculativeWidth = None,
     history_drafting: HistoryDrafting = False,
     queue_capacity: QueueCapacity = None,
@@ -99,7 +101,7 @@ def serve(
     opening = opening_options(
         publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
     )
-    running = running_options(threads, isa, max_active, cache_memory)
+    running = running_options(threads, isa, max_active, cache_memory, snapshots)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
@@ -234,6 +236,7 @@ def inspect(
     target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
+    snapshots: Snapshots = None,
     program: Annotated[
         str | None, typer.Option(help="Show this program's launches.", show_default=False)
     ] = None,
@@ -248,7 +251,7 @@ def inspect(
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
     opening = opening_options(publisher_key, True, core_key, cache_dir, allow_private_mirrors)
-    running = running_options(None, None, max_active, cache_memory)
+    running = running_options(None, None, max_active, cache_memory, snapshots)
     from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
 

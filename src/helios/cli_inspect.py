@@ -135,6 +135,10 @@ def _memory_table(target: str, report: MemoryReport) -> Table:
         f" {counted(report.cache_pages, 'page')} of {report.page_tokens} tokens"
         f" ({show_size(report.page_nbytes)} each)"
     )
+    if report.snapshot_nbytes:
+        title += (
+            f", {counted(report.snapshots, 'snapshot')} ({show_size(report.snapshot_nbytes)} each)"
+        )
     table = Table("class", "buffers", "memory", title=title, title_justify="left")
     for row in report.classes:
         table.add_row(row.buffer_class, str(row.buffers), show_size(row.nbytes))

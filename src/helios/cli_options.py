@@ -61,6 +61,14 @@ CacheMemory = Annotated[
         " default: by context and free memory."
     ),
 ]
+Snapshots = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Prompts' and answers' ends that are kept for reuse, in the cache's memory;"
+        " default: two a request that can run.",
+    ),
+]
 SpeculativeWidth = Annotated[
     int | None,
     typer.Option(
@@ -136,6 +144,7 @@ def running_options(
     isa: str | None,
     max_active: int | None = 1,
     cache_memory: str | None = None,
+    snapshots: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how a core runs. Raises HeliosError for a size that
     is none."""
@@ -143,6 +152,7 @@ def running_options(
         "threads": threads,
         "instruction_set": isa,
         "request_slots": max_active,
+        "snapshots": snapshots,
     }
     if cache_memory is not None:
         from helios.sizes import parse_size_or_share

@@ -71,6 +71,7 @@ def check(told: Told, expected: Told) -> None:
     assert told.logprobs == expected.logprobs
 
 
+@pytest.mark.clause("CACHE-2", "CACHE-7")
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_a_restored_request_goes_on_as_it_would_have(
     teller: Teller, uninterrupted: Told, offset: int
@@ -84,6 +85,7 @@ def test_a_restored_request_goes_on_as_it_would_have(
     check(told, uninterrupted)
 
 
+@pytest.mark.clause("CACHE-7")
 @pytest.mark.parametrize("offset", [*OFFSETS, PAGE, PAGE + 1])
 def test_resuming_is_prefill_of_the_token_that_is_left(teller: Teller, offset: int) -> None:
     endpoint, row = PAGE + offset, offset % 6

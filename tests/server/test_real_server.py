@@ -218,6 +218,8 @@ def test_resulting_capacities_are_printed_and_shown(core_folder: Path) -> None:
         assert metrics["flare_pages_free"] == pages
         assert f"2 slots, queue of 3, {tokens:.0f} tokens of cache (2.0 MiB)" in server.ready
         assert f"context of {contract.max_context_tokens}" in server.ready
+        assert metrics["flare_snapshot_rows"] == 4
+        assert "4 snapshots" in server.ready
 
 
 @pytest.mark.clause("BOOT-9")

@@ -69,11 +69,14 @@ def test_a_loaded_model_tells_its_resulting_capacities(tiny_core: Path) -> None:
     try:
         ready = model.ready_message()
         memory = model.runtime.memory
+        (geometry,) = model.native.manifests
     finally:
         model.native.close()
     assert ready.request_slots == 2 < PREPARATION.max_active
     assert ready.queue_capacity == model.core.contract.defaults.queue_capacity
-    assert ready.cache_nbytes == memory["cache"]
+    # The cache's buffers hold the live state rows of both slots too.
+    assert ready.cache_nbytes == memory["cache"] - 2 * geometry.snapshot_nbytes
+    assert ready.snapshots == geometry.snapshot_rows == 4
     assert ready.cache_pages != model.core.contract.cache_pages
     assert (ready.speculative_width, ready.max_context_tokens) == (0, 256)
 

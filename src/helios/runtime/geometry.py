@@ -53,7 +53,8 @@ class HistoryRules:
 class Geometry:
     """Capacities after load-time selection. `pages_per_request` bounds a page list;
     `speculative_width` is 0 without speculation; `snapshot_rows` counts the snapshots that there is
-    room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one."""
+    room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one;
+    `cache_nbytes` is what pages and snapshots take."""
 
     target: str
     kernel_path: str

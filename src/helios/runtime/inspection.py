@@ -29,13 +29,16 @@ class ClassMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Memory at given capacities. Weights are used in place from the core's file."""
+    """Memory at given capacities. Weights are used in place from the core's file;
+    `snapshot_nbytes` is that of one snapshot, 0 where the core takes none."""
 
     request_slots: int
     speculative_width: int
     cache_pages: int
     page_tokens: int
     page_nbytes: int
+    snapshots: int
+    snapshot_nbytes: int
     classes: tuple[ClassMemory, ...]
 
     @property
@@ -90,6 +93,8 @@ def memory_report(
         cache_pages=selection.cache_pages,
         page_tokens=contract.model.cache.page_tokens,
         page_nbytes=page_nbytes(manifest),
+        snapshots=selection.snapshots,
+        snapshot_nbytes=selection.snapshot_nbytes,
         classes=tuple(
             ClassMemory(kind.name.lower(), counts[kind.name], nbytes)
             for kind, nbytes in sorted(selection.plan.nbytes_by_class().items())

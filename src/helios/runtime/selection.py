@@ -25,8 +25,9 @@ from helios.runtime.capacities import (
 )
 from helios.runtime.checks.storage import page_table_width
 from helios.runtime.device import FRAMES, MemoryPlan
+from helios.runtime.feedback import is_host_fed
 from helios.runtime.geometry import Geometry, ProgramInfo
-from helios.runtime.history import graphs_by_name, history_rules, is_host_fed
+from helios.runtime.history import graphs_by_name, history_rules
 from helios.runtime.manifest import LeadingCount, Manifest, Program
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.tuning import required_producers
@@ -225,7 +226,8 @@ def selected_geometry(
             program_info(i, program, is_host_fed(graphs[program.name]))
             for i, program in enumerate(selection.programs)
         ),
-        cache_nbytes=selection.cache_pages * page_nbytes(manifest),
+        cache_nbytes=selection.cache_pages * page_nbytes(manifest)
+        + selection.snapshots * selection.snapshot_nbytes,
         speculative_width=selection.speculative_width,
         snapshot_rows=selection.snapshots,
         snapshot_nbytes=selection.snapshot_nbytes,

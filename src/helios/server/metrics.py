@@ -90,6 +90,7 @@ def _capacity_families(ready: WorkerReady) -> list[Family]:
         _gauge("cache_pages", "Pages of the attention cache.", ready.cache_pages),
         _gauge("cache_tokens", "Tokens that the attention cache holds.", tokens),
         _gauge("cache_bytes", "Memory of the attention cache.", ready.cache_nbytes),
+        _gauge("snapshot_rows", "Snapshots that there is room for.", ready.snapshots),
     ]
 
 

@@ -104,6 +104,8 @@ def _capacities(ready: WorkerReady) -> str:
         f" ({show_size(ready.cache_nbytes)})",
         f"context of {ready.max_context_tokens}",
     ]
+    if ready.snapshots:
+        parts.append(counted(ready.snapshots, "snapshot"))
     if ready.speculative_width:
         parts.append(f"speculative width {ready.speculative_width}")
     return ", ".join(parts)

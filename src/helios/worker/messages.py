@@ -68,6 +68,7 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     max_context_tokens: int
     queue_capacity: int
     startup_ms: dict[str, float]
+    snapshots: int = 0
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):

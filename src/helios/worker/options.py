@@ -35,6 +35,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_nbytes: int | None = None
     cache_share: float | None = None
     speculative_width: int | None = None
+    snapshots: int | None = None
     history_drafting: bool = False
     peers: RankPeers = RankPeers.THREADS
     verify_weights: bool = True
@@ -44,5 +45,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asks_for_capacities(self) -> bool:
         """Whether any capacity isn't left to the core and the machine."""
-        sizes = (self.request_slots, self.cache_nbytes, self.cache_share, self.speculative_width)
+        sizes = (
+            self.request_slots,
+            self.cache_nbytes,
+            self.cache_share,
+            self.speculative_width,
+            self.snapshots,
+        )
         return self.history_drafting or any(size is not None for size in sizes)

@@ -46,4 +46,5 @@ def asked_capacities(options: WorkerOptions) -> Capacities:
         cache_share=options.cache_share,
         speculative_width=options.speculative_width,
         history_drafting=options.history_drafting,
+        snapshot_rows=options.snapshots,
     )

@@ -50,6 +50,7 @@ class LoadedModel:
             max_context_tokens=geometry.max_context_tokens,
             queue_capacity=self.scheduler.queue_limit,
             startup_ms=self.startup_ms,
+            snapshots=geometry.snapshot_rows,
         )
 
 
