@@ -1,5 +1,5 @@
-"""What the cache contract and the selected graphs say about reusing attention history, and which
-graphs need the host to know a lane's last answer. Derived from inputs and storage alone.
+"""What the cache contract and the selected graphs say about reusing attention history. Derived from
+inputs and storage alone.
 
 Used by `selection` to fill the geometry.
 """
@@ -15,17 +15,6 @@ from helios.runtime.geometry import HistoryRules
 from helios.runtime.manifest import LeadingCount, Manifest, Program
 
 _RESTORING: Final = frozenset({Operation.RESTORE, Operation.RESUME, Operation.SNAPSHOT})
-# Values that the host only has once the lane's previous round has completed.
-_FED_BY_HOST: Final = frozenset(
-    {
-        ValueSource.GRAMMAR_MASK,
-        ValueSource.PROPOSAL_TOKEN,
-        ValueSource.PROPOSAL_COUNT,
-        ValueSource.PROPOSAL_GENERATION,
-        ValueSource.PROPOSAL_ENDPOINT,
-        ValueSource.PROPOSAL_GRAMMAR_MASK,
-    }
-)
 
 
 def history_rules(
@@ -48,14 +37,6 @@ def history_rules(
 def graphs_by_name(contract: PreparedContract) -> Mapping[str, GraphContract]:
     """Every graph of the contract."""
     return {graph.name: graph for graph in contract.model.graphs}
-
-
-def is_host_fed(graph: GraphContract) -> bool:
-    """Whether the graph has inputs that follow from the lane's previous completion."""
-    pending = graph.pending_token
-    if pending is not None and pending.host_binding is not None:
-        return True
-    return any(binding.source in _FED_BY_HOST for binding in graph.bindings)
 
 
 def _take_endpoint(graphs: Sequence[GraphContract], operation: Operation) -> bool:

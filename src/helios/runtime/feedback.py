@@ -1,0 +1,42 @@
+"""Which graphs need the host to know a lane's last completion before they can be submitted.
+
+Derived for each selected graph from its own inputs; no operation, mode or model decides for
+another. `selection` writes it into the geometry, the scheduler waits accordingly.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from helios.contract.enums import ValueSource
+from helios.contract.model import GraphContract, ValueBinding
+from helios.runtime.lanes import FEEDS_PENDING
+
+# Values that follow from the tokens that a lane has emitted so far.
+_FROM_COMPLETIONS: Final = frozenset(
+    (
+        ValueSource.PENDING_TOKEN,
+        ValueSource.GRAMMAR_MASK,
+        ValueSource.PROPOSAL_TOKEN,
+        ValueSource.PROPOSAL_COUNT,
+        ValueSource.PROPOSAL_GENERATION,
+        ValueSource.PROPOSAL_ENDPOINT,
+        ValueSource.PROPOSAL_GRAMMAR_MASK,
+    )
+)
+
+
+def feedback_inputs(graph: GraphContract) -> tuple[ValueBinding, ...]:
+    """The bindings whose values the host has only from the lane's previous completion. A graph that
+    consumes no emitted token has none: what it is fed is known when the request is admitted."""
+    if graph.operation not in FEEDS_PENDING:
+        return ()
+    bindings = list(graph.bindings)
+    if graph.pending_token is not None and graph.pending_token.host_binding is not None:
+        bindings.append(graph.pending_token.host_binding)
+    return tuple(binding for binding in bindings if binding.source in _FROM_COMPLETIONS)
+
+
+def is_host_fed(graph: GraphContract) -> bool:
+    """Whether rounds of the graph wait for their lanes' previous completions."""
+    return bool(feedback_inputs(graph))
