@@ -174,7 +174,9 @@ def test_metrics_count_what_happened(real_server: ServerProcess) -> None:
         }
 
     before = read()
-    usage = _chat(_sdk(real_server), temperature=0).usage
+    # A question that nobody else asks: what is cached runs no PREFILL.
+    question = [{"role": "user", "content": "what is counted here?"}]
+    usage = _chat(_sdk(real_server), messages=question, temperature=0).usage
     after = read()
 
     def grew(name: str, **labels: str) -> float:
