@@ -1,15 +1,18 @@
 """Bringing a waiting request's history in from the second tier, before it is admitted.
 
 The fetch begins when the request is the first that waits, and goes on beside the rounds; the
-request waits for it. What arrived is published like a resident's pages, so that admission finds
-it by matching again. `Waiting` is the caller.
+request waits for it. What has arrived is published like a resident's pages, so that admission
+finds it by matching again; nobody holds it meanwhile, and if it is evicted for somebody else the
+request gets less. `Waiting` is the caller.
 """
 
 from __future__ import annotations
 
-from helios.scheduler.cache import NO_PAGE, NO_ROW, Match, PrefixCache
+from collections.abc import Sequence
+
+from helios.scheduler.cache import NO_PAGE, NO_ROW, Hold, PrefixCache
 from helios.scheduler.requests import Progress
-from helios.scheduler.second_tier import Fetch, SecondTier
+from helios.scheduler.second_tier import Arrival, Fetch, SecondTier
 
 
 class Fetching:
@@ -32,43 +35,60 @@ class Fetching:
         if limit > matched:
             self._fetch = self._tier.find(progress.tokens, matched, limit)
 
-    def wait(self, timeout_ms: int) -> bool:
-        """Waits at most so long; whether nothing is on its way any more."""
-        return self._fetch is None or self._fetch.wait(timeout_ms)
+    def go_on(self) -> bool:
+        """Publishes what has arrived; whether more is to come."""
+        fetch, progress = self._fetch, self._asked_for
+        if fetch is None or progress is None:
+            return False
+        arrival = fetch.poll()
+        if arrival is not None:
+            hold = self._cache.hold(self._cache.match(progress.tokens, 0), counted=False)
+            while arrival is not None:
+                if not self._publish(hold, progress.tokens, arrival):
+                    fetch.cancel()
+                    self._fetch = None
+                    break
+                arrival = fetch.poll()
+            self._cache.release(hold)
+        elif fetch.finished:
+            self._fetch = None
+        return self._fetch is not None
+
+    def wait(self, timeout_ms: int) -> None:
+        """Waits at most so long for what is on its way."""
+        if self._fetch is not None:
+            self._fetch.wait(timeout_ms)
 
     def drop(self) -> None:
         """Forgets the request and what is fetched for it."""
         fetch, self._fetch, self._asked_for = self._fetch, None, None
         if fetch is not None:
-            fetch.drop()
+            fetch.cancel()
 
-    def install(self, progress: Progress, match: Match) -> None:
-        """Publishes what was fetched beyond the match, if there is room for it. The request is
-        admitted then, and forgotten here."""
-        fetch, self._fetch, self._asked_for = self._fetch, None, None
-        if fetch is None:
-            return
-        cache, places = self._cache, fetch.places
-        if not cache.can_take(len(places), beside=match):
-            fetch.drop()
-            return
-        hold = cache.hold(match, counted=False)
-        pages: list[int] = []
-        cache.take(len(places), pages)
-        row = cache.take_row() if fetch.has_snapshot else NO_ROW
-        endpoint = fetch.install(pages, row)
-        if endpoint > match.endpoint:
-            listed = [NO_PAGE] * (max(places, default=-1) + 1)
-            for place, page in zip(places, pages, strict=True):
-                listed[place] = page
-            whole = endpoint // cache.page_tokens
-            listed += [NO_PAGE] * (whole - len(listed))
-            published = cache.publish(hold, progress.tokens, endpoint, listed, row)
-            moved = set(published.moved)
-            pages = [page for page in pages if page not in moved]
-            if published.row_taken:
-                row = NO_ROW
-        if row != NO_ROW:
-            cache.give_back_row(row)
-        cache.give_back(pages)
-        cache.release(hold)
+    def _publish(self, hold: Hold, tokens: Sequence[int], arrival: Arrival) -> bool:
+        """Whether there was room for it, and what leads to it is there."""
+        cache, windows = self._cache, self._cache.rules.window_tokens
+        whole, length = divmod(arrival.endpoint, cache.page_tokens)
+        before = whole if arrival.is_snapshot else whole - 1
+        cache.follow(hold, tokens, before * cache.page_tokens)
+        if hold.depth < before and not windows:
+            return False
+        listed = [NO_PAGE] * whole
+        if arrival.is_snapshot:
+            row = cache.take_row()
+            if row == NO_ROW:
+                return False
+            self._tier.write_snapshot(row, arrival.content)
+            if not cache.publish(hold, tokens, arrival.endpoint, listed, row).row_taken:
+                cache.give_back_row(row)
+            return True
+        assert not length, "a page ends at a page's end"
+        if not cache.can_take(1):
+            return False
+        taken: list[int] = []
+        cache.take(1, taken)
+        listed[-1] = taken[0]
+        self._tier.write_page(taken[0], arrival.content)
+        if not cache.publish(hold, tokens, arrival.endpoint, listed).moved:
+            cache.give_back(taken)
+        return True

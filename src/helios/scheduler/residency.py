@@ -98,7 +98,7 @@ class Residency:
     def admit(self) -> Resident:
         """Gives the first that waits a slot and holds what its prompt shares; ask `can_admit`
         first. Pages of its own come with its rounds."""
-        match = self.waiting.match_to_hold()
+        match = self.waiting.current_match()
         progress = self.waiting.pop()
         slot, generation = self.slots.take()
         if progress.reused < 0:

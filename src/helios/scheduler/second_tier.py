@@ -3,41 +3,46 @@
 A tier keeps the content of pages and snapshots beyond the device's cache, in host memory or in
 files. It hears from the cache what is published and evicted (`CacheListener`), and is asked for
 content when a request is about to be admitted. Nobody waits for a tier while there is anything
-else to do: what takes time happens on the tier's own threads, and a `Fetch` says when it is done.
+else to do: what takes time happens on the tier's own threads, and a `Fetch` says what has arrived.
 All calls come from the thread that plans rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from helios.scheduler.cache import CacheListener
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A page's or a snapshot's content that has arrived. It covers tokens up to `endpoint`, which
+    for a page is its end; the content is the tier's own kind."""
+
+    endpoint: int
+    is_snapshot: bool
+    content: Any
+
+
 class Fetch(Protocol):
-    """Content on its way into host memory."""
+    """Content on its way: pages in order, without windows the one after the matched ones first,
+    then perhaps a snapshot."""
 
     @property
-    def places(self) -> Sequence[int]:
-        """The places of the page list that it has pages for: without windows all from the matched
-        pages on, one after the other."""
+    def finished(self) -> bool:
+        """Whether nothing more will arrive."""
 
-    @property
-    def has_snapshot(self) -> bool:
-        """Whether it has a snapshot too, of the endpoint."""
+    def poll(self) -> Arrival | None:
+        """What comes next, if it has arrived; each is handed out once."""
 
-    def wait(self, timeout_ms: int) -> bool:
-        """Waits at most so long; whether it is done, for better or worse."""
+    def wait(self, timeout_ms: int) -> None:
+        """Waits at most so long for something to arrive, or for the end."""
 
-    def install(self, pages: Sequence[int], row: int) -> int:
-        """Once it is done: copies the content into free pages, one for each of `places`, and a free
-        row, −1 where none could be had. Returns the endpoint that they serve now, 0 where the
-        content turned out unusable."""
-
-    def drop(self) -> None:
-        """Nobody wants it any more."""
+    def cancel(self) -> None:
+        """Nobody wants the rest."""
 
 
 class SecondTier(CacheListener, Protocol):
@@ -46,6 +51,12 @@ class SecondTier(CacheListener, Protocol):
     def find(self, tokens: Sequence[int], matched: int, limit: int) -> Fetch | None:
         """Begins to fetch what serves more than `matched`, at most `limit` of the tokens; None
         where there is nothing."""
+
+    def write_page(self, page: int, content: Any) -> None:
+        """Copies arrived content into a free page."""
+
+    def write_snapshot(self, row: int, content: Any) -> None:
+        """Copies arrived content into a free snapshot row."""
 
     def reset(self) -> None:
         """Forgets everything."""
@@ -69,6 +80,12 @@ class NoSecondTier:
     def find(self, tokens: Sequence[int], matched: int, limit: int) -> Fetch | None:
         """Nothing."""
         return None
+
+    def write_page(self, page: int, content: Any) -> None:
+        """Nothing."""
+
+    def write_snapshot(self, row: int, content: Any) -> None:
+        """Nothing."""
 
     def reset(self) -> None:
         """Nothing."""

@@ -48,7 +48,10 @@ class Waiting:
 
     def pop(self) -> Progress:
         """Takes the first request out."""
-        return self._queue.pop(0)
+        progress = self._queue.pop(0)
+        if self._fetching is not None and self._fetching.knows(progress):
+            self._fetching.drop()
+        return progress
 
     def remove(self, progress: Progress) -> None:
         """Takes a request out, wherever it is."""
@@ -67,25 +70,19 @@ class Waiting:
 
     def awaits_content(self) -> bool:
         """Whether content for the first request is on its way from the second tier; asks for it
-        the first time."""
+        the first time, and takes in what has arrived."""
         if self._fetching is None or not self._queue:
             return False
         first = self.first
         if not self._fetching.knows(first):
             matched = self.current_match().endpoint
             self._fetching.begin(first, matched, self._reusable(first))
-        return not self._fetching.wait(0)
+        return self._fetching.go_on()
 
     def wait_for_content(self, timeout_ms: int) -> None:
         """Waits at most so long for content that is on its way."""
         if self._fetching is not None:
             self._fetching.wait(timeout_ms)
-
-    def match_to_hold(self) -> Match:
-        """The match that the first request is admitted with, fetched content included."""
-        if self._fetching is not None and self._fetching.knows(self.first):
-            self._fetching.install(self.first, self.current_match())
-        return self.current_match()
 
     # ------------------------------------------------------------ matches
 
