@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pytest
 
 from helios.errors import ExecutionError
@@ -110,7 +109,7 @@ def list_of(runtime: ModelRuntime, first: int) -> list[int]:
 
 def scribble(content: CacheContent, pages: Sequence[int], snapshots: Sequence[int]) -> None:
     for page in pages:
-        content.write_page(page, np.full(content.page_nbytes, 0x5A, np.uint8))
+        content.write_page(page, bytearray(b"\x5a" * content.page_nbytes))
     for snapshot in snapshots:
         content.write_snapshot(snapshot, b"\x5a" * content.snapshot_nbytes)
 
@@ -125,7 +124,7 @@ def test_content_taken_out_and_put_back_is_as_good_as_computed(runtime: ModelRun
     elsewhere = list_of(runtime, 9)
     for page, kept in zip(elsewhere, saved, strict=False):
         content.write_page(page, kept.tobytes())
-    content.write_snapshot(2, memoryview(state.tobytes()))
+    content.write_snapshot(2, state.tobytes())
     assert resume(runtime, elsewhere, 2) == expected
 
 
@@ -168,11 +167,11 @@ def test_neighbours_keep_their_content(runtime: ModelRuntime) -> None:
     snapshots = [content.read_snapshot(index) for index in range(3)]
     scribble(content, [1], [1])
     for page in (0, 2, 3):
-        assert np.array_equal(content.read_page(page), pages[page])
+        assert content.read_page(page) == pages[page]
     for index in (0, 2):
-        assert np.array_equal(content.read_snapshot(index), snapshots[index])
-    assert (content.read_page(1) == 0x5A).all()
-    assert (content.read_snapshot(1) == 0x5A).all()
+        assert content.read_snapshot(index) == snapshots[index]
+    assert set(content.read_page(1)) == {0x5A}
+    assert set(content.read_snapshot(1)) == {0x5A}
 
 
 def test_sizes_and_numbers_are_checked(runtime: ModelRuntime) -> None:

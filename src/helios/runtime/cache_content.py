@@ -20,7 +20,7 @@ from helios.runtime.device import Device, MemoryPlan
 from helios.runtime.manifest import LeadingCount
 from helios.runtime.state_rows import StateRows
 
-Content = bytes | bytearray | memoryview | NDArray[np.uint8]
+Content = bytes | bytearray | memoryview
 
 
 class CacheContent:
@@ -48,7 +48,7 @@ class CacheContent:
             )
         self.layout_digest = hashlib.sha256("\n".join(layout).encode()).digest()
 
-    def read_page(self, page: int) -> NDArray[np.uint8]:
+    def read_page(self, page: int) -> memoryview:
         """A copy of a page's content."""
         self._check("page", page, self._pages)
         return self._read(self._page_planes, page, 1, self.page_nbytes)
@@ -58,7 +58,7 @@ class CacheContent:
         self._check("page", page, self._pages)
         self._write(self._page_planes, page, 1, _flat(content, self.page_nbytes, f"page {page}"))
 
-    def read_snapshot(self, index: int) -> NDArray[np.uint8]:
+    def read_snapshot(self, index: int) -> memoryview:
         """A copy of a snapshot's content."""
         self._check("snapshot", index, self._rows.snapshots)
         first, count = self._rows.snapshot(index), self._rows.per_request
@@ -75,16 +75,14 @@ class CacheContent:
         if not 0 <= index < count:
             raise ExecutionError(f"there are {count}", where=f"{what} {index}")
 
-    def _read(
-        self, buffers: Sequence[int], first: int, count: int, nbytes: int
-    ) -> NDArray[np.uint8]:
+    def _read(self, buffers: Sequence[int], first: int, count: int, nbytes: int) -> memoryview:
         content = np.empty(nbytes, np.uint8)
         start = 0
         for buffer in buffers:
             end = start + count * self._device.row_nbytes(buffer)
             self._device.read_rows(buffer, first, content[start:end])
             start = end
-        return content
+        return content.data
 
     def _write(
         self, buffers: Sequence[int], first: int, count: int, content: NDArray[np.uint8]
