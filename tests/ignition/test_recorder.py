@@ -245,3 +245,43 @@ def test_the_input_format_follows_packing_and_role(
     buffers = Recorder("cpu", weight_resource="w").buffers
     matrix = Matrix(buffers.weight("m", pb.DTYPE_U8, packing, (16, 256)), 16, 256)
     assert ops.input_format(matrix, role) is expected
+
+
+def test_an_operand_may_begin_inside_its_buffer(scene: Scene) -> None:
+    """As rows from some row on; the rest must hold what the kernel uses."""
+    tokens = scene.recorder.staged_input("tokens", pb.DTYPE_I32, (ROWS,))
+    embedding = scene.recorder.buffers.weight(
+        "embedding", pb.DTYPE_F32, pb.PACKING_TILE16_F32, (50, WIDTH)
+    )
+    norm = scene.recorder.buffers.weight("norm", pb.DTYPE_F32, pb.PACKING_PLAIN, (WIDTH,))
+    at = ops.RowBinding(Rows(scene.count, ROWS), tokens, tokens, tokens)
+    hidden = ops.embed(scene.program, "h", at, Matrix(embedding, 50, WIDTH))
+
+    def normed(role: str, start: int, rows: int) -> None:
+        part = hidden.from_row(start)
+        ops.rms_norm(
+            scene.program, role, Rows(scene.count, rows), part, norm, 1e-5, ActivationFormat.F32
+        )
+
+    normed("all", 0, ROWS)
+    normed("last", ROWS - 1, 1)
+    with pytest.raises(ContractError, match=f"has {4 * WIDTH} bytes, the kernel uses {8 * WIDTH}"):
+        normed("too many", ROWS - 1, 2)
+    first, last = scene.recorder.manifest().programs[0].launches[1:]
+    assert [first.operands[1].byte_offset, last.operands[1].byte_offset] == [0, 4 * WIDTH * 3]
+    assert first.operands[1].buffer == last.operands[1].buffer
+    with pytest.raises(ContractError, match="can't be used in part"):
+        ops.linear_into(
+            scene.program,
+            Rows(scene.count, 1),
+            scene.x,
+            Matrix(scene.weight, OUTPUTS, WIDTH),
+            scene.out.buffer.from_byte(4 * OUTPUTS),
+        )
+
+
+def test_a_section_has_roles_of_its_own(scene: Scene) -> None:
+    with scene.program.section("a"), scene.program.section("b"):
+        inner = scene.program.workspace("out", pb.DTYPE_I32, (3,))
+    assert inner.name == "decode.b4/a.b.out"
+    assert scene.program.workspace("out", pb.DTYPE_F32, (ROWS, OUTPUTS)) == scene.out.buffer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from helios.errors import ExecutionError
 from helios.runtime.capacities import plan_memory
@@ -12,6 +13,8 @@ from helios.runtime.devices.null import NullDevice
 from helios.runtime.manifest import LeadingCount
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
+from helios.schema import contract_pb2
+from helios.schema import execution_pb2 as pb
 from tests.runtime.sample_manifest import sample_manifest, sample_weights
 
 COLUMNS = {"slot": 0, "generation": 1, "emitted": 2, "consumed": 3, "finish": 4, "error": 9}
@@ -76,3 +79,43 @@ def test_an_impossible_row_is_refused_with_its_lane(row: dict[str, int], match: 
     with pytest.raises(ExecutionError, match=rf"decode\.b4, lane 1: .*{match}"):
         record.reader.read(0, 2)
     assert len(record.reader.read(0, 1)) == 1
+
+
+def scored(targets: int) -> tuple[CompletionReader, NDArray[np.float32]]:
+    """A reader of a SCORED_PREFILL program's record, and frame 1's scores."""
+    message = sample_manifest()
+    program = next(p for p in message.programs if p.name == "prefill.p16")
+    program.operation = contract_pb2.OPERATION_SCORED_PREFILL
+    message.buffers.add(
+        name="completion.scores", buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=pb.DTYPE_F32,
+        packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=[16], nbytes=64,
+    )  # fmt: skip
+    message.completions[0].scores = "completion.scores"
+    manifest = decode_manifest(message)
+    plan = plan_memory(manifest, {LeadingCount.REQUEST_SLOTS: 4, LeadingCount.CACHE_PAGES: 1})
+    device = NullDevice()
+    device.allocate(plan, {n: memoryview(b) for n, b in sample_weights().items()})
+    captured = next(p for p in manifest.programs if p.name == "prefill.p16")
+    scores = device.view(manifest.buffer_index["completion.scores"], 1).view(np.float32)
+    scores[:targets] = -np.arange(1, targets + 1)
+    reader = CompletionReader(captured, manifest, plan, device.view, 50)
+    assert reader.scored
+    return reader, scores
+
+
+def test_each_lane_has_the_scores_of_its_tokens() -> None:
+    reader, scores = scored(9)
+    scores[4] = np.nan
+    first, second, third = reader.read(1, 3, (4, 2, 3))
+    assert first.scores == (-1, -2, -3, -4)
+    assert np.isnan(second.scores[0])
+    assert second.scores[1] == -6
+    assert third.scores == (-7, -8, -9)
+    assert [lane.scores for lane in reader.read(0, 2, (1, 0))] == [(0,), ()]
+
+
+def test_other_records_have_no_scores() -> None:
+    record = Record()
+    record.write(1, 0)
+    assert not record.reader.scored
+    assert record.reader.read(1, 1)[0].scores == ()
