@@ -18,6 +18,7 @@ from helios.scheduler import (
 from helios.scheduler.planned import PlannedRound
 from tests.scheduler.fake_memory import places_written
 from tests.scheduler.fake_model import FakeModel, geometry
+from tests.scheduler.fake_tier import FakeTier
 
 
 def request(
@@ -59,10 +60,14 @@ class Driver:
     """A scheduler, its model and the answers by request id. Checks the books after every act."""
 
     def __init__(
-        self, model: FakeModel | None = None, options: SchedulerOptions | None = None
+        self,
+        model: FakeModel | None = None,
+        options: SchedulerOptions | None = None,
+        tier: FakeTier | None = None,
     ) -> None:
         self.model = model or FakeModel(geometry())
-        self.scheduler = Scheduler(self.model.geometry, options)
+        self.tier = tier
+        self.scheduler = Scheduler(self.model.geometry, options, tier)
         self.sequences: list[int] = []
         self.in_flight: list[PlannedRound] = []
         self.got: dict[int, Got] = {}
@@ -124,6 +129,8 @@ class Driver:
             launched.append(name)
         if self.sequences:
             self.complete()
+        elif self.tier is not None and any(not fetch.finished for fetch in self.tier.fetches):
+            self.scheduler.wait_for_content(1000)
         else:
             assert self.scheduler.idle, "requests are live and no round can be planned"
         return launched

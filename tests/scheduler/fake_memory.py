@@ -35,7 +35,9 @@ PAGED = Kind()
 
 
 @dataclass(frozen=True)
-class _Snapshot:
+class Saved:
+    """What a snapshot row holds."""
+
     endpoint: int
     page: tuple[int | None, ...]
     kept: tuple[int, ...]
@@ -57,7 +59,7 @@ class FakeMemory:
         self._owners: list[Owner | None] = [None] * geometry.cache_pages
         self._filled = [0] * geometry.cache_pages
         self._kept: list[tuple[int, ...]] = [()] * geometry.request_slots
-        self._snapshots: list[_Snapshot | None] = [None] * geometry.snapshot_rows
+        self._snapshots: list[Saved | None] = [None] * geometry.snapshot_rows
 
     # ------------------------------------------------------------ tokens
 
@@ -125,7 +127,28 @@ class FakeMemory:
         page: tuple[int | None, ...] = ()
         if offset:
             page = tuple(self._pages[lane.pages[place]])
-        self._snapshots[lane.snapshot_row] = _Snapshot(endpoint, page, self._kept[lane.slot])
+        self._snapshots[lane.snapshot_row] = Saved(endpoint, page, self._kept[lane.slot])
+
+    # ------------------------------------------------------------ contents, for a second tier
+
+    def read_page(self, page: int) -> tuple[int | None, ...]:
+        """All of a page."""
+        return tuple(self._pages[page])
+
+    def write_page(self, page: int, content: tuple[int | None, ...]) -> None:
+        """Fills a page that nobody uses."""
+        self._pages[page] = list(content)
+        self._owners[page], self._filled[page] = None, self._page_tokens
+
+    def read_snapshot(self, row: int) -> Saved:
+        """A snapshot."""
+        saved = self._snapshots[row]
+        assert saved is not None
+        return saved
+
+    def write_snapshot(self, row: int, content: Saved) -> None:
+        """Fills a row that nobody uses."""
+        self._snapshots[row] = content
 
     # ------------------------------------------------------------ what rounds may share
 

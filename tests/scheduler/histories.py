@@ -10,6 +10,7 @@ from tests.scheduler.driving import Driver
 from tests.scheduler.fake_geometry import geometry
 from tests.scheduler.fake_memory import PAGED, Kind
 from tests.scheduler.fake_model import FakeModel, alone
+from tests.scheduler.fake_tier import FakeTier
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,18 @@ HISTORIES = (*REUSING, NOTHING)
 
 
 def driver_of(
-    history: History, options: SchedulerOptions | None = None, **capacities: object
+    history: History,
+    options: SchedulerOptions | None = None,
+    *,
+    tier_delay: int | None = None,
+    **capacities: object,
 ) -> Driver:
-    """A driver over a model of that kind; capacities as for `geometry`."""
+    """A driver over a model of that kind; capacities as for `geometry`. With a `tier_delay` there
+    is a second tier."""
     shape = geometry(history=history.rules, **capacities)  # type: ignore[arg-type]
-    return Driver(FakeModel(shape, history.kind), options)
+    model = FakeModel(shape, history.kind)
+    tier = None if tier_delay is None else FakeTier(shape, model.memory, tier_delay)
+    return Driver(model, options, tier)
 
 
 def assert_as_alone(driver: Driver, *requests: Request) -> None:

@@ -40,6 +40,7 @@ class CacheMachine(RuleBasedStateMachine):
         chunk=st.sampled_from([None, 1, 3, 8]),
         mixed=st.booleans(),
         reuse=st.sampled_from([True, True, True, False]),
+        tier_delay=st.sampled_from([None, None, 0, 2]),
     )
     def start(
         self,
@@ -52,6 +53,7 @@ class CacheMachine(RuleBasedStateMachine):
         chunk: int | None,
         mixed: bool,
         reuse: bool,
+        tier_delay: int | None,
     ) -> None:
         self.driver: Driver = driver_of(
             history,
@@ -61,6 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
                 queue_capacity=8,
                 prefix_reuse=reuse,
             ),
+            tier_delay=tier_delay,
             slots=slots,
             pages=pages,
             page_tokens=page_tokens,
@@ -118,7 +121,8 @@ class CacheMachine(RuleBasedStateMachine):
     def launch(self) -> None:
         driver = self.driver
         launched = driver.launch()
-        assert launched or driver.sequences or driver.scheduler.idle, "no way on"
+        fetching = driver.tier is not None and any(not f.finished for f in driver.tier.fetches)
+        assert launched or driver.sequences or fetching or driver.scheduler.idle, "no way on"
         if launched:
             self.check_reuse()
 
