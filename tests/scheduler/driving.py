@@ -15,6 +15,7 @@ from helios.scheduler import (
     SchedulerOptions,
     TokensEmitted,
 )
+from helios.scheduler.cache import NO_PAGE
 from helios.scheduler.planned import PlannedRound
 from tests.scheduler.fake_memory import places_written
 from tests.scheduler.fake_model import FakeModel, geometry
@@ -76,7 +77,7 @@ class Driver:
         for one in requests:
             self.scheduler.submit(one)
             self.got[one.request_id] = Got()
-            self.scheduler.check_books()
+            self.check()
 
     def cancel(self, request_id: int) -> None:
         self.take(self.scheduler.cancel(request_id))
@@ -84,7 +85,7 @@ class Driver:
     def launch(self) -> str | None:
         """Plans and submits one round; the program's name, or None where nothing can go on."""
         planned = self.scheduler.plan()
-        self.scheduler.check_books()
+        self.check()
         if planned is None:
             return None
         for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
@@ -94,7 +95,7 @@ class Driver:
         self.scheduler.begin(planned, sequence)
         self.sequences.append(sequence)
         self.in_flight.append(planned)
-        self.scheduler.check_books()
+        self.check()
         return planned.program.name
 
     def complete(self) -> None:
@@ -120,7 +121,18 @@ class Driver:
                 got.logprobs += event.logprobs
                 got.finish = event.finish
                 got.reused = event.reused_prompt_tokens
+        self.check()
+
+    def check(self) -> None:
+        """The books agree, and what is published is what it is published as."""
         self.scheduler.check_books()
+        memory, names = self.model.memory, self.scheduler.cache.rules.names_endpoint
+        for node in self.scheduler.cache.store.tree:
+            if node.page != NO_PAGE:
+                assert memory.read_page(node.page) == node.tokens
+            for snapshot in node.snapshots:
+                saved = memory.read_snapshot(snapshot.row).endpoint
+                assert saved == snapshot.endpoint or (names and saved > snapshot.endpoint)
 
     def turn(self) -> list[str]:
         """One turn of the worker's loop; the programs that it launched."""

@@ -163,7 +163,7 @@ class CacheMachine(RuleBasedStateMachine):
     def reset_cache(self, really: int) -> None:
         if not really:
             self.driver.scheduler.reset_cache()
-            self.driver.scheduler.check_books()
+            self.driver.check()
             self.computed.clear()
 
     # ------------------------------------------------------------ faults
@@ -237,7 +237,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert counters.submitted == sum(counters.finished.values()) == len(self.requests)
         assert scheduler.cache.pages.free + scheduler.cache.evictable_pages == scheduler.pages.pages
         scheduler.reset_cache()
-        scheduler.check_books()
+        self.driver.check()
         assert scheduler.pages.free == scheduler.pages.pages
         assert scheduler.cache.rows.free == scheduler.cache.rows.rows
 
