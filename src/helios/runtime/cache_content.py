@@ -4,7 +4,8 @@ A page's content is its row in every plane that has one a page, in the manifest'
 snapshot's is its state rows in every buffer that has such rows. Two runtimes with equal
 `layout_digest`s, core, kernel path and version understand each other's content. Nothing here is
 told of rounds: the caller sees to it that none in flight writes what is read, nor touches what is
-written. So published pages and snapshots may be read at any time, and free ones written.
+written. So published pages and snapshots may be read at any time, by any thread, and free ones
+written by the thread that submits rounds.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def _buffers(plan: MemoryPlan, leading: LeadingCount) -> tuple[int, ...]:
 
 
 def _flat(content: Content, nbytes: int, where: str) -> NDArray[np.uint8]:
-    flat = np.frombuffer(content, np.uint8)
+    # numpy refuses to look into an empty buffer.
+    flat = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
     if flat.nbytes != nbytes:
         raise ExecutionError(f"{flat.nbytes} bytes of content for {nbytes}", where=where)
     return flat

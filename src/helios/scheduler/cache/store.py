@@ -149,14 +149,14 @@ class PrefixStore:
 
     def drop(self, snapshot: Snapshot) -> None:
         """Evicts an unpinned snapshot."""
-        if self.listener is not None:
-            self.listener.snapshot_evicted(snapshot)
         self._remove(snapshot)
         self.tree.prune(snapshot.node)
         self.counters.evicted_snapshots += 1
         self.changes += 1
 
     def _remove(self, snapshot: Snapshot) -> None:
+        if self.listener is not None:
+            self.listener.snapshot_evicted(snapshot)
         del self.unpinned_snapshots[snapshot]
         snapshot.node.snapshots.remove(snapshot)
         self.rows.put(snapshot.row)
@@ -167,8 +167,10 @@ class PrefixStore:
         """Forgets the tree. What is unpinned is free now; nodes still pinned live on, detached."""
         for node in self.unpinned_pages:
             self._free(node)
-        for snapshot in list(self.unpinned_snapshots):
-            self._remove(snapshot)
+        for snapshot in self.unpinned_snapshots:
+            snapshot.node.snapshots.remove(snapshot)
+            self.rows.put(snapshot.row)
         self.unpinned_pages.clear()
+        self.unpinned_snapshots.clear()
         self.tree.clear()
         self.changes += 1

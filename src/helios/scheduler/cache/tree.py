@@ -38,6 +38,7 @@ class PrefixNode:
         "children",
         "depth",
         "identity",
+        "key",
         "page",
         "parent",
         "pins",
@@ -54,6 +55,7 @@ class PrefixNode:
         self.tokens = tokens
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.page = page
+        self.key = b""  # a second tier's name for the page, once it has asked
         self.pins = 0
         self.tips = 0
         self.children: dict[tuple[int, ...], PrefixNode] = {}

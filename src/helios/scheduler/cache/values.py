@@ -76,8 +76,9 @@ class Evicted:
 
 
 class CacheListener(Protocol):
-    """Is told of everything that comes to be published and of what is evicted, at once: an evicted
-    page or row still holds its content during the call. It must not change the cache."""
+    """Is told of everything that comes to be published and of what is evicted or replaced, at once:
+    an evicted page or row still holds its content during the call. It isn't told what a reset
+    forgets. It must not change the cache."""
 
     def page_published(self, node: PrefixNode) -> None:
         """The node has its page."""

@@ -55,10 +55,14 @@ def collect(fetch: Fetch) -> list[Content]:
     """Everything that comes."""
     contents = []
     while not fetch.finished:
-        content = fetch.wait()
-        if content is not None:
-            contents.append(content)
-    return contents
+        contents.append(next_of(fetch))
+    return [content for content in contents if content is not None]
+
+
+def next_of(fetch: Fetch) -> Content | None:
+    """The next content; None where none comes any more."""
+    fetch.wait(WAIT_S * 1000)
+    return fetch.poll()
 
 
 def test_what_was_saved_yesterday_is_fetched_today(tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_the_reader_runs_ahead_no_further_than_it_may(
         gate.let_through()
     assert collect(second) == [content_of(page(4)), content_of(page(5))]
     assert order == [page(number).key for number in (0, 1, 4, 2, 5)]
-    assert first.wait() == content_of(page(0))
+    assert next_of(first) == content_of(page(0))
     gate.wait_for_one()  # for page 3
     gate.let_through()
     assert collect(first) == [content_of(page(number)) for number in (1, 2, 3)]
@@ -143,7 +147,7 @@ def test_polling_never_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not fetch.finished
     assert page(0).key in tier
     gate.let_through()
-    assert fetch.wait() == content_of(page(0))
+    assert next_of(fetch) == content_of(page(0))
     assert fetch.finished
     tier.close()
 
@@ -184,10 +188,8 @@ def test_what_the_writer_cannot_keep_up_with_is_dropped(
     tier = FileTier(tmp_path, ROOMY, queue_nbytes=250)
     tier.save(page(0), content_of(page(0)))
     gate.wait_for_one()  # what is being written still takes its room
-    assert tier.can_save(page(1))
     tier.save(page(1), content_of(page(1)))
     tier.save(page(1), content_of(page(1)))  # queued already: neither twice nor dropped
-    assert not tier.can_save(page(2))
     tier.save(page(2), content_of(page(2)))
     assert tier.dropped == 1
     gate.let_through(3)
@@ -234,9 +236,84 @@ def test_a_failing_disk_neither_ends_the_threads_nor_blocks_anybody(tmp_path: Pa
 def test_clearing_deletes_every_engines_files(tier: FileTier, tmp_path: Path) -> None:
     fill(tmp_path, page(7))
     tier.save(page(1), content_of(page(1)))
+    tier.flush()
     tier.clear()
+    assert page(1).key not in tier
+    tier.flush()
     assert list(tmp_path.iterdir()) == []
     assert len(tier) == 0
     tier.save(page(1), content_of(page(1)))
     tier.flush()
     assert page(1).key in tier
+
+
+def test_clearing_drops_what_is_queued_and_ends_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, page(0))
+    gate = Gate()
+    real = entry_folder.write_file
+
+    def write(folder: Path, entry: Entry, content: Content) -> None:
+        gate.pass_through()
+        real(folder, entry, content)
+
+    monkeypatch.setattr(entry_folder, "write_file", write)
+    tier = FileTier(tmp_path, ROOMY, queue_nbytes=250, ahead_nbytes=1)
+    tier.save(page(1), content_of(page(1)))
+    gate.wait_for_one()
+    tier.save(page(2), content_of(page(2)))
+    tier.save_later(page(3), content_of)
+    fetch = tier.fetch([page(9), page(8)], {0: b"nine"})
+    tier.clear()
+    assert fetch.finished
+    tier.save(page(4), content_of(page(4)))  # there is room for it
+    gate.let_through(2)
+    tier.flush()
+    assert [entry.key in tier for entry in map(page, range(5))] == [False] * 4 + [True]
+    assert (tier.dropped, len(list(tmp_path.iterdir()))) == (0, 1)
+    tier.close()
+
+
+def test_contents_are_read_by_the_writer_when_their_turn_comes(tier: FileTier) -> None:
+    threads: list[str] = []
+
+    def read(entry: Entry) -> Content | None:
+        threads.append(threading.current_thread().name)
+        return None if entry == page(1) else content_of(entry)
+
+    for number in range(3):
+        tier.save_later(page(number), read)
+    tier.flush()
+    assert threads == ["helios-cache-writer"] * 3
+    assert [page(number).key in tier for number in range(3)] == [True, False, True]
+    tier.save_later(page(0), read)  # there is a file
+    tier.flush()
+    assert len(threads) == 3
+    assert collect(tier.fetch([page(0)])) == [content_of(page(0))]
+
+
+def test_a_content_replaces_one_that_would_have_been_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    real = entry_folder.write_file
+
+    def write(folder: Path, entry: Entry, content: Content) -> None:
+        gate.pass_through()
+        real(folder, entry, content)
+
+    def gone(entry: Entry) -> Content | None:
+        raise AssertionError("it must not be read any more")
+
+    monkeypatch.setattr(entry_folder, "write_file", write)
+    tier = FileTier(tmp_path, ROOMY)
+    tier.save(page(0), content_of(page(0)))
+    gate.wait_for_one()
+    tier.save_later(page(1), gone)
+    tier.save(page(1), content_of(page(1)))
+    tier.save_later(page(1), gone)
+    gate.let_through(2)
+    tier.flush()
+    assert collect(tier.fetch([page(1)])) == [content_of(page(1))]
+    tier.close()

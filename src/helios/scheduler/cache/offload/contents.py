@@ -1,7 +1,7 @@
 """What the second tier asks of a device: the bytes of pages and snapshots, out and in.
 
 `helios.runtime.cache_content` has the implementation. Published pages and snapshots may be read at
-any time, free ones written at any time: no round in flight touches either.
+any time, from any thread; free ones written at any time: no round in flight touches either.
 """
 
 from __future__ import annotations

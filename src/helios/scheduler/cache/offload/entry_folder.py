@@ -140,8 +140,13 @@ class EntryFolder:
         self.counters.read += 1
         return content
 
+    def forget(self) -> None:
+        """Knows of no file until the folder is listed again or `clear` has deleted them."""
+        with self._lock:
+            self._entries, self._lengths, self._nbytes = OrderedDict(), SnapshotLengths(), 0
+
     def clear(self) -> None:
-        """Deletes every content file, whoever wrote it."""
+        """Deletes every content file, whoever wrote it. For the writing thread."""
         self.list_again()
         with self._lock:
             entries = list(self._entries.values())

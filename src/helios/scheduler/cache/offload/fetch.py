@@ -37,18 +37,15 @@ class Fetch:
     # ------------------------------------------------------------ the scheduler's side
 
     @property
+    def given(self) -> int:
+        """Contents handed out."""
+        return self._given
+
+    @property
     def finished(self) -> bool:
         """Whether everything that comes has been handed out."""
         with self._condition:
             return self._given == self._end
-
-    def wait(self) -> Content | None:
-        """The next content, waited for; None where none comes any more. Not for the scheduler."""
-        with self._condition:
-            self._condition.wait_for(
-                lambda: self._given == self._end or self._given in self._arrived
-            )
-        return self.poll()
 
     def poll(self) -> Content | None:
         """The next content, if it has arrived."""
@@ -61,6 +58,13 @@ class Fetch:
                 self._condition.notify_all()
             self._given += 1
             return content
+
+    def wait(self, timeout_ms: int) -> None:
+        """Waits at most so long for something to arrive, or for the end."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: self._given == self._end or self._given in self._arrived, timeout_ms / 1000
+            )
 
     def cancel(self) -> None:
         """Nothing more is wanted."""

@@ -6,8 +6,6 @@ isn't kept, and counted.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +13,8 @@ from typing import Final
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.entry_folder import EntryFolder, FolderCounters
 from helios.scheduler.cache.offload.fetch import Fetch
+from helios.scheduler.cache.offload.file_reader import FileReader
+from helios.scheduler.cache.offload.file_writer import FileWriter, Read
 from helios.scheduler.cache.offload.keys import Entry
 
 QUEUE_NBYTES: Final = 256 << 20
@@ -22,8 +22,8 @@ AHEAD_NBYTES: Final = 64 << 20
 
 
 class FileTier:
-    """At most `limit_nbytes` of files in `folder`. `queue_nbytes` bounds what waits for the
-    writer, `ahead_nbytes` what one fetch has read and nobody polled. Call `close`."""
+    """At most `limit_nbytes` of files in `folder`. `queue_nbytes` bounds contents that wait for
+    the writer, `ahead_nbytes` what one fetch has read and nobody polled. Call `close`."""
 
     def __init__(
         self,
@@ -34,22 +34,8 @@ class FileTier:
         ahead_nbytes: int = AHEAD_NBYTES,
     ) -> None:
         self._folder = EntryFolder(folder, limit_nbytes)
-        self._queue_nbytes = queue_nbytes
-        self._ahead_nbytes = ahead_nbytes
-        self.dropped = 0
-        # Guards the queue and the fetches; the folder's files are touched without it.
-        self._changed = threading.Condition()
-        self._queue: deque[tuple[Entry, Content]] = deque()
-        self._queued: set[bytes] = set()
-        self._queued_nbytes = 0
-        self._fetches: deque[Fetch] = deque()
-        self._closed = False
-        self._writer = threading.Thread(target=self._write, name="helios-cache-writer", daemon=True)
-        self._reader = threading.Thread(target=self._read, name="helios-cache-reader", daemon=True)
-        self._writer.start()
-        self._reader.start()
-
-    # ------------------------------------------------------------ questions
+        self._writer = FileWriter(self._folder, queue_nbytes)
+        self._reader = FileReader(self._folder, ahead_nbytes)
 
     def __contains__(self, key: bytes) -> bool:
         """Whether there is a file, as far as is known."""
@@ -73,100 +59,35 @@ class FileTier:
         """What became of files."""
         return self._folder.counters
 
-    # ------------------------------------------------------------ contents
-
-    def can_save(self, entry: Entry) -> bool:
-        """Whether the writer's queue has room for the entry."""
-        with self._changed:
-            return self._queued_nbytes + entry.nbytes <= self._queue_nbytes
+    @property
+    def dropped(self) -> int:
+        """Contents that weren't kept because the writer was behind."""
+        return self._writer.dropped
 
     def save(self, entry: Entry, content: Content) -> None:
         """Hands a content, which must never change from now on, to the writer. It is dropped
-        where the queue is full, and where there is a file already."""
-        with self._changed:
-            if self._closed or entry.key in self._queued or entry.key in self._folder:
-                return
-            if self._queued_nbytes + entry.nbytes > self._queue_nbytes:
-                self.dropped += 1
-                return
-            self._queue.append((entry, content))
-            self._queued.add(entry.key)
-            self._queued_nbytes += entry.nbytes
-            self._changed.notify_all()
+        where too much waits already, and where there is a file or will be."""
+        self._writer.save(entry, content)
+
+    def save_later(self, entry: Entry, read: Read) -> None:
+        """Has the content read by the writer's thread; `read` says None where it is gone."""
+        self._writer.save_later(entry, read)
 
     def fetch(self, entries: Sequence[Entry], ready: Mapping[int, Content] | None = None) -> Fetch:
-        """The contents of entries, in order, read in the background; `ready` are those that are
-        there already, by index. After `close` nothing more is read."""
-        fetch = Fetch(entries, ready or {}, self._changed, self._ahead_nbytes)
-        with self._changed:
-            self._fetches.append(fetch)
-            if self._closed:
-                self._stop_fetches()
-            self._changed.notify_all()
-        return fetch
+        """Begins to read entries in order; `ready` are contents that are there already, by index.
+        After `close` nothing more is read."""
+        return self._reader.fetch(entries, ready or {})
 
     def flush(self) -> None:
         """Waits until everything handed over so far is written or dropped."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._queued or self._closed)
+        self._writer.flush()
 
     def clear(self) -> None:
-        """Deletes all files, whoever wrote them. Waits for the writer."""
-        self.flush()
-        self._folder.clear()
+        """Forgets everything now; all files, whoever wrote them, are deleted in the background."""
+        self._reader.cancel()
+        self._writer.clear()
 
     def close(self) -> None:
         """Writes what is queued, ends fetches and threads. Idempotent."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._writer.join()
-        self._reader.join()
-
-    # ------------------------------------------------------------ threads
-
-    def _write(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-                if not self._queue:
-                    return
-                entry, content = self._queue.popleft()
-            self._folder.write(entry, content)
-            with self._changed:
-                self._queued.discard(entry.key)
-                self._queued_nbytes -= entry.nbytes
-                self._changed.notify_all()
-
-    def _read(self) -> None:
-        while True:
-            with self._changed:
-                while (found := self._next_read()) is None and not self._closed:
-                    self._changed.wait()
-                if found is None or self._closed:
-                    self._stop_fetches()
-                    self._changed.notify_all()
-                    return
-            fetch, index = found
-            content = self._folder.read(fetch.entry(index))
-            with self._changed:
-                fetch.deliver(index, content)
-                self._changed.notify_all()
-
-    def _next_read(self) -> tuple[Fetch, int] | None:
-        """The next entry to read; fetches take turns. Called with the condition held."""
-        for _ in range(len(self._fetches)):
-            fetch = self._fetches.popleft()
-            if fetch.is_read():
-                continue
-            self._fetches.append(fetch)
-            index = fetch.next_to_read()
-            if index is not None:
-                return fetch, index
-        return None
-
-    def _stop_fetches(self) -> None:
-        """Nothing more is read. Called with the condition held."""
-        for fetch in self._fetches:
-            fetch.stop()
-        self._fetches.clear()
+        self._reader.close()
+        self._writer.close()

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.keys import Entry
 from helios.scheduler.cache.offload.lengths import SnapshotLengths
+
+# About what an entry takes beside its content. A page of a model without paged planes has none.
+ENTRY_NBYTES: Final = 512
 
 
 @dataclass(slots=True)
@@ -23,7 +27,7 @@ class HostTierCounters:
 
 
 class HostTier:
-    """At most `limit_nbytes` of content."""
+    """At most `limit_nbytes` of content and what keeping track of it takes."""
 
     def __init__(self, limit_nbytes: int) -> None:
         self.limit_nbytes = limit_nbytes
@@ -46,20 +50,27 @@ class HostTier:
 
     def put(self, entry: Entry, content: Content) -> None:
         """Keeps a content, which must never change from now on; known ones count as used."""
-        if entry.key in self._contents:
-            self._contents.move_to_end(entry.key)
+        if self.touch(entry.key):
             return
-        if entry.nbytes > self.limit_nbytes:
+        nbytes = entry.nbytes + ENTRY_NBYTES
+        if nbytes > self.limit_nbytes:
             return
-        while self.nbytes + entry.nbytes > self.limit_nbytes:
+        while self.nbytes + nbytes > self.limit_nbytes:
             _, (oldest, _) = self._contents.popitem(last=False)
             self._lengths.remove(oldest)
-            self.nbytes -= oldest.nbytes
+            self.nbytes -= oldest.nbytes + ENTRY_NBYTES
             self.counters.evicted += 1
         self._contents[entry.key] = entry, content
         self._lengths.add(entry)
-        self.nbytes += entry.nbytes
+        self.nbytes += nbytes
         self.counters.stored += 1
+
+    def touch(self, key: bytes) -> bool:
+        """Whether the content is here; it counts as used."""
+        if key not in self._contents:
+            return False
+        self._contents.move_to_end(key)
+        return True
 
     def get(self, key: bytes) -> Content | None:
         """The content, counted as used."""

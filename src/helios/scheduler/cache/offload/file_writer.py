@@ -1,0 +1,116 @@
+"""Writes contents to an entry folder, behind everybody's back: one thread and a bounded queue.
+
+A content is handed over, or the writer reads it when its turn comes. The latter costs the
+scheduler nothing and the queue no memory; it is for what can be read again for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from helios.scheduler.cache.offload.contents import Content
+from helios.scheduler.cache.offload.entry_folder import EntryFolder
+from helios.scheduler.cache.offload.keys import Entry
+
+Read = Callable[[Entry], Content | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    entry: Entry
+    content: Content | None
+    read: Read | None
+
+    @property
+    def held_nbytes(self) -> int:
+        return 0 if self.content is None else self.entry.nbytes
+
+
+class FileWriter:
+    """`queue_nbytes` bounds the contents that wait; `dropped` counts those that it turned away."""
+
+    def __init__(self, folder: EntryFolder, queue_nbytes: int) -> None:
+        self.dropped = 0
+        self._folder = folder
+        self._queue_nbytes = queue_nbytes
+        self._changed = threading.Condition()
+        self._queue: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._held_nbytes = 0  # of the queue, and of what is being written
+        self._clearing = False
+        self._busy = False
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="helios-cache-writer", daemon=True)
+        self._thread.start()
+
+    def save(self, entry: Entry, content: Content) -> None:
+        """Hands over a content, which must never change from now on. It is dropped where too much
+        waits already, and where there is a file or will be."""
+        with self._changed:
+            known = self._queue.get(entry.key)
+            if self._closed or entry.key in self._folder or (known and known.content is not None):
+                return
+            if self._held_nbytes + entry.nbytes > self._queue_nbytes:
+                self.dropped += 1
+                return
+            self._held_nbytes += entry.nbytes
+            self._queue[entry.key] = _Waiting(entry, content, None)
+            self._changed.notify_all()
+
+    def save_later(self, entry: Entry, read: Read) -> None:
+        """Has the content read by the writer's thread; `read` says None where it is gone."""
+        with self._changed:
+            if self._closed or entry.key in self._folder or entry.key in self._queue:
+                return
+            self._queue[entry.key] = _Waiting(entry, None, read)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Waits until everything handed over so far is written or dropped."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._queue or self._busy or self._clearing))
+
+    def clear(self) -> None:
+        """Forgets everything now; the thread deletes the files."""
+        with self._changed:
+            self._held_nbytes -= sum(waiting.held_nbytes for waiting in self._queue.values())
+            self._queue.clear()
+            self._folder.forget()
+            self._clearing = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Writes what is queued and ends the thread. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._queue or self._clearing or self._closed)
+                self._busy = True
+                clearing, self._clearing = self._clearing, False
+                if not clearing and not self._queue:
+                    self._busy = False
+                    self._changed.notify_all()
+                    return
+                waiting = None if clearing else self._queue.popitem(last=False)[1]
+            if waiting is None:
+                self._folder.clear()
+            else:
+                self._write(waiting)
+
+    def _write(self, waiting: _Waiting) -> None:
+        content = waiting.content
+        if content is None and waiting.read is not None:
+            content = waiting.read(waiting.entry)
+        if content is not None:
+            self._folder.write(waiting.entry, content)
+        with self._changed:
+            self._held_nbytes -= waiting.held_nbytes
