@@ -29,7 +29,7 @@ FED = [
     ValueSource.PROPOSAL_ENDPOINT,
     ValueSource.PROPOSAL_GRAMMAR_MASK,
 ]
-CONSUMING = [Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED]
+CONSUMING = [Operation.RESUME, Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED]
 
 
 def graph(name: str, contract: PreparedContract = CONTRACT) -> GraphContract:

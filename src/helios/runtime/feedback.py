@@ -10,7 +10,7 @@ from typing import Final
 
 from helios.contract.enums import ValueSource
 from helios.contract.model import GraphContract, ValueBinding
-from helios.runtime.lanes import FEEDS_PENDING
+from helios.runtime.lanes import TAKES_EMITTED
 
 # Values that follow from the tokens that a lane has emitted so far.
 _FROM_COMPLETIONS: Final = frozenset(
@@ -27,9 +27,9 @@ _FROM_COMPLETIONS: Final = frozenset(
 
 
 def feedback_inputs(graph: GraphContract) -> tuple[ValueBinding, ...]:
-    """The bindings whose values the host has only from the lane's previous completion. A graph that
-    consumes no emitted token has none: what it is fed is known when the request is admitted."""
-    if graph.operation not in FEEDS_PENDING:
+    """The bindings whose values the host has only from the request's previous completion. A graph
+    that takes up no emitted token has none: what it is fed is known with the prompt."""
+    if graph.operation not in TAKES_EMITTED:
         return ()
     bindings = list(graph.bindings)
     if graph.pending_token is not None and graph.pending_token.host_binding is not None:

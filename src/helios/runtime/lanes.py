@@ -20,8 +20,10 @@ CONSUMES_NOTHING: Final = ADMITTING | {Operation.SNAPSHOT}
 # Operations whose lanes bring prompt tokens, all or one of them.
 PROMPTS: Final = frozenset((Operation.PREFILL, Operation.SCORED_PREFILL))
 WITH_TOKENS: Final = PROMPTS | {Operation.MIXED}
-# Operations that consume the token pending from the round before.
-FEEDS_PENDING: Final = frozenset((Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED))
+# Operations that go on from a token that the request has emitted.
+TAKES_EMITTED: Final = frozenset(
+    (Operation.RESUME, Operation.DECODE, Operation.SPECULATIVE, Operation.MIXED)
+)
 # Operations whose lanes may bring proposed tokens.
 SPECULATIVE: Final = frozenset((Operation.SPECULATIVE,))
 

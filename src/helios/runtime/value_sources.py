@@ -20,8 +20,8 @@ import numpy as np
 from helios.contract.enums import Operation, ValueSource
 from helios.runtime.lanes import (
     ADMITTING,
-    FEEDS_PENDING,
     SPECULATIVE,
+    TAKES_EMITTED,
     WITH_TOKENS,
     Columns,
     admission_of,
@@ -225,7 +225,7 @@ SOURCES: Final[dict[ValueSource, Source]] = {
         Scope.LANE,
         _pending_tokens,
         lambda b: (NONE, b.input_tokens - 1),
-        operations=FEEDS_PENDING | {Operation.RESUME},
+        operations=TAKES_EMITTED,
         optional=True,
     ),
     ValueSource.PROMPT_POSITION: Source(
