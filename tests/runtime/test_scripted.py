@@ -114,7 +114,8 @@ def test_time_is_what_was_said() -> None:
     runtime, device = load(lambda name, tokens: 1000 + 10 * tokens)
     serve(runtime, [request(1, 6, 4)])
     spans = [runtime.timing(sequence) for sequence in range(1, 6)]
-    assert [end - start for start, end in spans] == [1010, 1060, 1010, 1010, 1010]
+    # INITIALIZE, PREFILL, SNAPSHOT, two of three DECODE.
+    assert [end - start for start, end in spans] == [1010, 1060, 1000, 1010, 1010]
     assert [start for start, _ in spans][1:] == [end for _, end in spans][:-1]
     assert device.launches() > 0
     runtime.close()

@@ -23,14 +23,15 @@ from helios.contract.model import PreparedContract, ValueBinding
 from helios.errors import ContractError
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
 from helios.runtime.devices.null import NullDevice
-from helios.runtime.lanes import ADMITTING, CONSUMES_NOTHING, WITH_TOKENS
+from helios.runtime.lanes import ADMITTING, WITH_TOKENS
 from helios.runtime.manifest import DeltaDestination, Manifest, Program
 from helios.runtime.rounds import DeviceFinish, LaneError
 from helios.runtime.value_writers import element_type
 
 # The token and its logprob that a slot emits at a position of its request's sequence.
 Script = Callable[[int, int], tuple[int, float]]
-# What a round of the named program takes, in nanoseconds, by its packed tokens.
+# What a round of the named program takes, in nanoseconds, by its packed tokens, or its lanes where
+# it consumes none (0 for a SNAPSHOT).
 Duration = Callable[[str, int], int]
 
 _READ: Final = (
@@ -82,7 +83,11 @@ class ScriptedDevice(NullDevice):
         self._script = script
         self._duration = duration
         self._bindings = {
-            graph.name: {b.source: b for b in graph.bindings if b.source in _READ}
+            graph.name: {
+                binding.source: binding
+                for binding in graph.bindings
+                if binding.source in _READ and binding.indexing is not Indexing.PACKED_TOKEN
+            }
             for graph in contract.model.graphs
         }
         self._queued: deque[tuple[int, int, int]] = deque()
@@ -95,7 +100,7 @@ class ScriptedDevice(NullDevice):
         its record must."""
         super().load(programs)
         for program in programs:
-            if not program.completion and program.operation not in CONSUMES_NOTHING:
+            if not program.completion and program.operation not in ADMITTING:
                 continue
             bound = self._bindings.get(program.name, {})
             needed = list(_LANES)
@@ -133,12 +138,14 @@ class ScriptedDevice(NullDevice):
 
     def run(self, program: Program, frame: int) -> None:
         """Plays one program by its operation."""
-        inputs = self._inputs(program, frame)
-        slots = inputs[ValueSource.SLOT]
-        tokens = len(slots)
+        tokens = 0
         if program.operation in ADMITTING:
+            inputs = self._inputs(program, frame)
+            tokens = len(inputs[ValueSource.SLOT])
             self._admit(inputs)
         elif program.completion:
+            inputs = self._inputs(program, frame)
+            slots = inputs[ValueSource.SLOT]
             lengths = inputs.get(ValueSource.QUERY_LENGTH, [1] * len(slots))
             samples = inputs.get(ValueSource.SAMPLING_DECISION, [1] * len(slots))
             tokens = sum(lengths)
@@ -148,9 +155,7 @@ class ScriptedDevice(NullDevice):
 
     def _inputs(self, program: Program, frame: int) -> dict[ValueSource, list[Any]]:
         """Each source's values by lane."""
-        bound = self._bindings.get(program.name, {})
-        if ValueSource.SLOT not in bound:  # a tuning producer
-            return {ValueSource.SLOT: []}
+        bound = self._bindings[program.name]
         live = int(self._staged(bound[ValueSource.LIVE_ROW_COUNT], frame)[0])
         rows = list(range(live))
         values: dict[ValueSource, list[Any]] = {}
