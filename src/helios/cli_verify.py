@@ -1,7 +1,7 @@
 """`helios verify`: every byte of a core against its signature, then the whole oracle.
 
 What the server checks at start-up in part, done in full and with figures. `--replay` also holds
-every launch of the replay against the reference.
+every launch of the replay, and of a round of each program, against the reference.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from helios.core import OpenedCore, ResourceKind
 from helios.core.chunks import worker_count
 from helios.core.verification import Verified, verify_content
 from helios.errors import CoreError, ExecutionError, HeliosError
+from helios.runtime.capacities import Capacities, least_cache
 from helios.runtime.device import DeviceOptions
-from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.every_program import run_every_program
+from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.native_model import NativeModel
-from helios.runtime.oracle import check_oracle, greedy_replay
+from helios.runtime.oracle import check_oracle
+from helios.runtime.targets import deployed_rank, read_manifest
 from helios.schema import core_pb2
-from helios.wording import show_size
+from helios.wording import counted, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
 
@@ -30,8 +33,7 @@ if TYPE_CHECKING:
     from helios.runtime.reference.differ import LockstepDevice
 
 TARGETS: Final = ("cpu", "reference")
-_ANY_PROMPT_TOKENS: Final = 8
-_ANY_OUTPUT_TOKENS: Final = 4
+_LOCKSTEP_SNAPSHOTS: Final = 3
 
 
 def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) -> None:
@@ -64,24 +66,33 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
     )
     device_options = DeviceOptions(options.threads, options.instruction_set)
     differ = _differ(device_options) if lockstep else None
+    capacities = Capacities(options.request_slots)
+    if lockstep:
+        # Every program, and little cache: each launch is compared over all of it.
+        manifest = read_manifest(core, deployed_rank(core, target))
+        capacities = least_cache(core.contract, manifest, _LOCKSTEP_SNAPSHOTS)
     with NativeModel.load(
         core,
         target=target,
         options=device_options,
-        capacities=Capacities(options.request_slots),
+        capacities=capacities,
         verify_weights=False,
         device=differ,
     ) as model:
         try:
-            if not _replay(core, model.runtime, console) and lockstep:
-                _replay_anything(model.runtime)
+            _replay(core, model.runtime, console)
+            if lockstep:
+                run_every_program(model.runtime)
         except ExecutionError:
             # The launch that went wrong says more than the token that came of it.
             _refuse_difference(differ)
             raise
     _refuse_difference(differ)
     if differ is not None:
-        console.print(f"lockstep: all {differ.compared} launches agree with the reference")
+        programs = counted(len(model.runtime.geometry.programs), "program")
+        console.print(
+            f"lockstep: all {differ.compared} launches of {programs} agree with the reference"
+        )
 
 
 def _differ(options: DeviceOptions) -> LockstepDevice:
@@ -112,20 +123,12 @@ def _verify_content(core: OpenedCore, console: Console) -> Verified:
         return verify_content(core, lambda nbytes: progress.advance(task, nbytes))
 
 
-def _replay_anything(runtime: ModelRuntime) -> None:
-    """A prompt and an answer without a meaning: launches can be compared without an oracle."""
-    geometry = runtime.geometry
-    count = min(_ANY_OUTPUT_TOKENS, geometry.max_context_tokens - 1)
-    prompt = range(min(_ANY_PROMPT_TOKENS, geometry.max_context_tokens - count))
-    greedy_replay(runtime, [token % geometry.vocabulary_tokens for token in prompt], count)
-
-
-def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> bool:
-    """Replays the oracle; False where the core has none."""
+def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
+    """Replays the oracle, or says that there is none."""
     oracle = _oracle(core)
     if oracle is None or not oracle.cases:
         console.print("oracle: the core has no cases, so what it computes can't be checked")
-        return False
+        return
     prompt = sum(len(case.prompt_tokens) for case in oracle.cases)
     output = sum(len(case.expected_tokens) for case in oracle.cases)
     began = time.monotonic()
@@ -137,7 +140,6 @@ def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> bool:
         f" and {output} output tokens in {seconds:.2f} s ({(prompt + output) / seconds:.3g}"
         " tokens/s, one request at a time)"
     )
-    return True
 
 
 def _oracle(core: OpenedCore) -> core_pb2.Oracle | None:

@@ -15,8 +15,10 @@ from helios.cli_chat import answer_once, converse
 from helios.cli_verify import verify_core
 from helios.contract import decode
 from helios.contract.json_form import from_json
+from helios.core import open_core
 from helios.errors import ExecutionError, HeliosError
 from helios.runtime.reference.differ import TOLERANCES, LockstepDevice
+from helios.runtime.targets import deployed_rank, read_manifest
 from helios.sizes import parse_size, parse_size_or_share
 from helios.version import VERSION
 from helios.wording import counted, show_size
@@ -205,9 +207,12 @@ def test_help_and_version(arguments: list[str], said: str) -> None:
 
 def test_a_replay_compares_every_launch(core_folder: Path) -> None:
     shown = _succeeds("verify", core_folder, *ACCEPT, "--replay", "--threads", 1)
-    found = re.search(r"all (\d+) launches agree with the reference", shown)
+    found = re.search(r"all (\d+) launches of (\d+) programs agree with the reference", shown)
     assert found is not None
-    assert int(found[1]) > 0
+    core = open_core(core_folder, accept=NAMESPACE, allow_unknown_publisher=True)
+    captured = read_manifest(core, deployed_rank(core, "cpu")).programs
+    assert int(found[2]) == len(captured)
+    assert int(found[1]) > sum(len(program.launches) for program in captured)
 
 
 def test_a_launch_that_differs_is_named(core_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from helios.contract.model import PreparedContract
 from helios.runtime.checks.storage import pages_for
 from helios.runtime.device import MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
+from helios.runtime.state_rows import rows_per_request
 from helios.wording import counted, show_size
 
 DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache holds
@@ -50,6 +51,17 @@ class Capacities:
             refuse("cache size", "is given in bytes and as a share", "Give one of them")
         if not 0 < self.cache_share <= 1:
             refuse("cache size", f"{self.cache_share} is no share of the free memory")
+
+
+def least_cache(contract: PreparedContract, manifest: Manifest, snapshots: int) -> Capacities:
+    """All captured concurrency over as little cache as there can be: one whole context and, where
+    the core takes them, so many snapshots."""
+    pages = pages_for(contract.max_context_tokens, contract.model.cache.page_tokens)
+    snapshot = state_row_nbytes(manifest) * rows_per_request(contract, manifest.programs)
+    taken = snapshots if snapshot else 0
+    return Capacities(
+        cache_nbytes=pages * page_nbytes(manifest) + taken * snapshot, snapshot_rows=taken
+    )
 
 
 def choose_request_slots(contract: PreparedContract, asked: int | None) -> int:
