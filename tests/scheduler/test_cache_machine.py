@@ -186,7 +186,7 @@ class CacheMachine(RuleBasedStateMachine):
             if kind == "count":
                 return replace(completion, lanes=tuple(others))
             failing = {planned.residents[0].progress.request.request_id}
-            wrong = replace(first, consumed=first.consumed + 1)
+            wrong = first._replace(consumed=first.consumed + 1)
             return replace(completion, lanes=(wrong, *others))
 
         before = {number: got.failure for number, got in self.driver.got.items()}

@@ -23,7 +23,7 @@ def on_lane(**changes: object) -> Tamper:
         if not completion.lanes:
             return completion
         first, *others = completion.lanes
-        changed: LaneCompletion = replace(first, **changes)  # type: ignore[arg-type]
+        changed: LaneCompletion = first._replace(**changes)
         return replace(completion, lanes=(changed, *others))
 
     return tamper
@@ -71,7 +71,7 @@ def test_every_lane_is_checked_before_any_is_accepted() -> None:
 
     def tamper(completion: Completion) -> Completion:
         first, second = completion.lanes
-        return replace(completion, lanes=(first, replace(second, consumed=0)))
+        return replace(completion, lanes=(first, second._replace(consumed=0)))
 
     driver.model.tamper = tamper
     driver.turn()

@@ -144,7 +144,7 @@ def test_a_fault_publishes_nothing(history: History, program: str, kind: str) ->
     def tamper(completion: Completion) -> Completion:
         if kind == "record":
             return replace(completion, sequence=completion.sequence + 1)
-        lanes = tuple(replace(lane, consumed=lane.consumed + 1) for lane in completion.lanes)
+        lanes = tuple(lane._replace(consumed=lane.consumed + 1) for lane in completion.lanes)
         return replace(completion, lanes=lanes)
 
     driver = driver_of(history, SchedulerOptions(frames_in_flight=1), pages=30)

@@ -122,14 +122,14 @@ def test_a_cancelled_request_gets_no_scores() -> None:
 
 
 def without_scores(completion: Completion) -> Completion:
-    return replace(completion, lanes=tuple(replace(one, scores=()) for one in completion.lanes))
+    return replace(completion, lanes=tuple(one._replace(scores=()) for one in completion.lanes))
 
 
 def with_nan(completion: Completion) -> Completion:
     return replace(
         completion,
         lanes=tuple(
-            replace(one, scores=tuple(math.nan for _ in one.scores)) for one in completion.lanes
+            one._replace(scores=tuple(math.nan for _ in one.scores)) for one in completion.lanes
         ),
     )
 
@@ -138,7 +138,7 @@ def with_likelier_than_certain(completion: Completion) -> Completion:
     return replace(
         completion,
         lanes=tuple(
-            replace(one, scores=tuple(1.0 for _ in one.scores)) for one in completion.lanes
+            one._replace(scores=tuple(1.0 for _ in one.scores)) for one in completion.lanes
         ),
     )
 

@@ -6,6 +6,7 @@ the whole round, a lane fault one request. `Scheduler.complete` checks all lanes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,40 +45,51 @@ def lane_fault(
     """What is wrong with one lane's answer. A request that has failed already expects nothing."""
     if resident.ending is Ending.FAILED:
         return None
-    if answer.slot != work.slot or answer.generation != work.generation:
+    slot, generation, end, tokens, logprobs, finish, error, cursor, reserved, scores = answer
+    if slot != work.slot or generation != work.generation:
         return (
-            f"slot {answer.slot} generation {answer.generation} answered for "
+            f"slot {slot} generation {generation} answered for "
             f"slot {work.slot} generation {work.generation}"
         )
-    if answer.draft_cursor != -1 or answer.model_reserved != -1:
-        return f"reserved columns hold {answer.draft_cursor} and {answer.model_reserved}, not -1"
-    if resident.ended_on_device:
+    if cursor != -1 or reserved != -1:
+        return f"reserved columns hold {cursor} and {reserved}, not -1"
+    ended = resident.ended_on_device
+    if ended:
         expected_error, consumed, emitted = LaneError.ALREADY_FINISHED, resident.consumed, 0
     else:
         expected_error, consumed, emitted = LaneError.NONE, endpoint(work), int(work.sample)
-    if answer.error != expected_error:
-        return f"the lane's error is {answer.error!r}, not {expected_error!r}"
-    if answer.consumed != consumed:
-        return f"{answer.consumed} tokens are consumed, not {consumed}"
-    if len(answer.tokens) != emitted or len(answer.logprobs) != emitted:
-        return f"{len(answer.tokens)} tokens were emitted, not {emitted}"
-    if resident.ended_on_device:
+    if error != expected_error:
+        return f"the lane's error is {error!r}, not {expected_error!r}"
+    if end != consumed:
+        return f"{end} tokens are consumed, not {consumed}"
+    if len(tokens) != emitted or len(logprobs) != emitted:
+        return f"{len(tokens)} tokens were emitted, not {emitted}"
+    if ended:
         return None
-    if len(answer.scores) != len(work.targets):
-        return f"{len(answer.scores)} tokens are scored, not {len(work.targets)}"
-    for score, target in zip(answer.scores, work.targets, strict=True):
-        if target >= 0 and not score <= _ROUNDING:
-            return f"the logprob of prompt token {target} is {score}"
+    if scores or work.targets:
+        fault = _score_fault(scores, work.targets)
+        if fault is not None:
+            return fault
     expected_finish = DeviceFinish.RUNNING
     if emitted:
-        token = answer.tokens[0]
+        token = tokens[0]
         if not 0 <= token < vocabulary_tokens:
             return f"token {token} is outside [0, {vocabulary_tokens})"
-        request = resident.progress.request
+        progress = resident.progress
+        request = progress.request
         if token in request.eos_ids:
             expected_finish = DeviceFinish.EOS
-        elif resident.progress.emitted + 1 == request.output_limit:
+        elif progress.emitted + 1 == request.output_limit:
             expected_finish = DeviceFinish.LIMIT
-    if answer.finish != expected_finish:
-        return f"the lane's finish is {answer.finish!r}, not {expected_finish!r}"
+    if finish != expected_finish:
+        return f"the lane's finish is {finish!r}, not {expected_finish!r}"
+    return None
+
+
+def _score_fault(scores: Sequence[float], targets: Sequence[int]) -> str | None:
+    if len(scores) != len(targets):
+        return f"{len(scores)} tokens are scored, not {len(targets)}"
+    for score, target in zip(scores, targets, strict=True):
+        if target >= 0 and not score <= _ROUNDING:
+            return f"the logprob of prompt token {target} is {score}"
     return None

@@ -14,7 +14,7 @@ from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, 
 from helios.scheduler.live import LiveRequests
 from helios.scheduler.planned import ADMITTING, WITHOUT_RECORD, PlannedRound
 from helios.scheduler.publication import Publication
-from helios.scheduler.requests import Ending, Progress, Resident
+from helios.scheduler.requests import Ending, Phase, Progress, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.snapshots import Snapshots
 
@@ -62,40 +62,35 @@ class Fences:
                     self._publication.prompt_completed(resident)
                 if self._windows:
                     self._residency.slide(resident)
-            self._residency.settle(resident)
+            if resident.phase is Phase.ENDING:
+                self._residency.settle(resident)
         return events
 
     def _accept(self, resident: Resident, answer: LaneCompletion, events: list[Event]) -> None:
         """Takes over a valid lane; a cancelled request's tokens are kept to the fence, unreported,
         because later completions are checked against them."""
         progress = resident.progress
-        resident.consumed = answer.consumed
+        _, _, consumed, tokens, logprobs, ended, _, _, _, scores = answer
+        resident.consumed = consumed
         cancelled = resident.ending is Ending.CANCELLED
-        if answer.scores:
+        if scores:
             # From where the chunk began: a preempted prompt is scored anew.
-            progress.scores[answer.consumed - len(answer.scores) :] = answer.scores
-        if not answer.tokens:
+            progress.scores[consumed - len(scores) :] = scores
+        if not tokens:
             return
-        if progress.wants_scores and not cancelled:
+        if progress.scores and not cancelled:
             events.append(_scored(progress))
-        progress.tokens.extend(answer.tokens)
-        progress.emitted += len(answer.tokens)
+        progress.tokens.extend(tokens)
+        progress.emitted += len(tokens)
         finish = None
-        if answer.finish != DeviceFinish.RUNNING:
+        if ended != DeviceFinish.RUNNING:
             resident.ended_on_device = True
-            finish = Finish.EOS if answer.finish == DeviceFinish.EOS else Finish.LIMIT
+            finish = Finish.EOS if ended == DeviceFinish.EOS else Finish.LIMIT
         if cancelled:
             return
-        self._counters.output_tokens += len(answer.tokens)
-        events.append(
-            TokensEmitted(
-                progress.request.request_id,
-                answer.tokens,
-                answer.logprobs,
-                finish,
-                progress.reused,
-            )
-        )
+        self._counters.output_tokens += len(tokens)
+        request_id = progress.request.request_id
+        events.append(TokensEmitted(request_id, tokens, logprobs, finish, progress.reused))
         if finish is not None:
             self._live.retire(progress, finish)
             self._residency.finish(resident)
