@@ -183,6 +183,7 @@ def test_the_contract_describes_the_model(captured: Capture, variant: str) -> No
     assert partial.kind is CacheRegionKind.CONTINUATION
     # One request of 100 tokens, and as much for each of the two others.
     assert contract.cache_pages == 3 * 4
+    assert contract.snapshot_rows == 3 * 2
 
 
 @pytest.mark.clause("CONTRACT-2")

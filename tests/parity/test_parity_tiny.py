@@ -12,13 +12,22 @@ pytest.importorskip("transformers")
 
 from ignition.preparation.quantisation import WeightStorage
 from tests.checkpoints import VARIANTS, write_huggingface
+from tests.history.story import Teller, Told
 from tests.model_parts import capture
 from tests.parity import transformers_model
-from tests.replaying import BF16_LIMITS, mean_divergence, prefill_logits, relative_error
+from tests.replaying import (
+    BF16_LIMITS,
+    log_softmax,
+    mean_divergence,
+    prefill_logits,
+    relative_error,
+)
 
 TOKENS = 200
 # q8 keeps seven bits of an activation and a sign; a tiny model has few to average over.
 QUANTISED_LIMIT = 3e-2
+# Nats; a logit of these models varies by about 3, and BF16_LIMITS is relative to that.
+SCORE_LIMIT = 3e-2
 STORAGES = (WeightStorage.BF16, WeightStorage.INT8, WeightStorage.INT4)
 
 
@@ -40,3 +49,28 @@ def test_logits(tmp_path: Path, variant: str, storage: WeightStorage) -> None:
     )
     limit = BF16_LIMITS[variant] if storage is WeightStorage.BF16 else QUANTISED_LIMIT
     assert error <= limit
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_scores(tmp_path: Path, variant: str) -> None:
+    """Logprobs of a text's own tokens, in nats."""
+    folder = write_huggingface(tmp_path / variant, variant, seed=3)
+    parts = capture(folder, WeightStorage.BF16)
+    sampled = parts.contract.model.vocabulary.sampled_tokens
+    tokens = np.random.default_rng(5).integers(3, 331, TOKENS).tolist()
+    logits = transformers_model.logits(transformers_model.load(folder, parts), tokens)
+    expected = log_softmax(logits[:, :sampled])[np.arange(TOKENS - 1), tokens[1:]]
+    runtime = parts.load("cpu", cache_tokens=512)
+    teller, told = Teller(runtime), Told(0, tuple(range(8)))
+    teller.begin(told)
+    for start in range(0, TOKENS, 128):
+        chunk = tokens[start : start + 128]
+        targets = [*tokens[start + 1 : start + 129], -1][: len(chunk)]
+        teller.score(told, chunk, targets, sample=False)
+    runtime.close()
+    errors = np.abs(np.array(told.scores[:-1]) - expected)
+    print(
+        f"\n{variant}: scores differ by {errors.mean():.2e} on average, {errors.max():.2e} at most"
+    )
+    assert errors.mean() <= SCORE_LIMIT
+    assert errors.max() <= 10 * SCORE_LIMIT

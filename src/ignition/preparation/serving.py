@@ -25,6 +25,7 @@ FRONTEND_WORKERS: Final = 2
 EVENT_CAPACITY: Final = 256
 # Beside one request of full length, the cache's working set holds this much for each other slot.
 _WORKING_SET_TOKENS: Final = 512
+_SNAPSHOTS_PER_SLOT: Final = 2
 # The names under which the tools that make a core's bytes are recorded, whatever they are.
 GENERATOR: Final = "generator"
 COMPRESSOR: Final = "compressor"
@@ -50,6 +51,7 @@ def serving_contract(
         max_context_tokens=extents.max_context_tokens,
         prefill_extents=extents.prefill,
         cache_pages=_cache_pages(extents),
+        snapshot_rows=_SNAPSHOTS_PER_SLOT * extents.max_active if extents.restore else 0,
         max_active=extents.max_active,
         defaults=contract_pb2.ServingDefaults(
             sampling=contract_pb2.SamplingDefaults(
