@@ -12,6 +12,7 @@ at 1 lane, 150 µs at 32.
 from __future__ import annotations
 
 import argparse
+import gc
 import socket
 import sys
 import tempfile
@@ -91,7 +92,10 @@ def measure(core: OpenedCore, lanes: int, rounds: int) -> TurnTrace:
     client.setblocking(False)
     trace = TurnTrace()
     channel = SocketChannel(theirs)
-    ModelWorker(runtime, channel, trace=trace).run()
+    worker = ModelWorker(runtime, channel, trace=trace)
+    gc.collect()
+    gc.freeze()  # as the worker's process does
+    worker.run()
     channel.close()
     runtime.close()
     return trace

@@ -134,9 +134,9 @@ class Round:
 
 
 class LaneCompletion(NamedTuple):
-    """What a lane's row of the completion record says; a tuple as `LaneWork`. `consumed` is the endpoint after the
-    round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the logprobs of a scored
-    lane's targets, one for each of its tokens (nan without a target)."""
+    """What a lane's row of the completion record says; a tuple as `LaneWork`. `consumed` is the
+    endpoint after the round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the
+    logprobs of a scored lane's targets, one for each of its tokens (nan without a target)."""
 
     slot: int
     generation: int
