@@ -50,7 +50,7 @@ class Fetching:
                     break
                 arrival = fetch.poll()
             self._cache.release(hold)
-        elif fetch.finished:
+        if fetch.finished:
             self._fetch = None
         return self._fetch is not None
 
