@@ -149,18 +149,28 @@ def test_the_folder_stays_within_its_limit_and_the_oldest_go_first(tmp_path: Pat
 
 
 def test_what_others_used_is_known_before_anything_is_deleted(tmp_path: Path) -> None:
-    one, other = EntryFolder(tmp_path, 4 * FILE), EntryFolder(tmp_path, 4 * FILE)
-    for number in range(3):
+    limit = 64 * FILE
+    one, other = EntryFolder(tmp_path, limit), EntryFolder(tmp_path, limit)
+    for number in range(62):
         one.write(page(number), content_of(page(number)))
         used_at(tmp_path, page(number), 1000 + number)
-    other.write(page(3), content_of(page(3)))
+    one.list_again()
     assert other.read(page(0)) is not None
-    one.write(page(4), content_of(page(4)))
-    one.write(page(5), content_of(page(5)))
-    fresh = EntryFolder(tmp_path, 4 * FILE)
-    assert fresh.nbytes <= 4 * FILE
-    assert page(0).key in fresh
-    assert page(1).key not in fresh
+    for number in range(62, 65):
+        one.write(page(number), content_of(page(number)))
+    fresh = EntryFolder(tmp_path, limit)
+    assert fresh.nbytes <= limit
+    # A sixteenth of the limit was freed at once.
+    assert [page(n).key in fresh for n in range(7)] == [True, *[False] * 4, True, True]
+
+
+def test_what_another_has_written_meanwhile_counts_once(tmp_path: Path) -> None:
+    one, other = EntryFolder(tmp_path, 64 * FILE), EntryFolder(tmp_path, 64 * FILE)
+    for number in range(6):
+        one.write(page(number), content_of(page(number)))
+    other.write(page(7), content_of(page(7)))
+    assert one.write(page(7), content_of(page(7)))
+    assert one.nbytes == 7 * FILE
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:

@@ -317,3 +317,23 @@ def test_a_content_replaces_one_that_would_have_been_read(
     tier.flush()
     assert collect(tier.fetch([page(1)])) == [content_of(page(1))]
     tier.close()
+
+
+def test_what_other_engines_write_becomes_known(tmp_path: Path) -> None:
+    one, idle = FileTier(tmp_path, ROOMY), FileTier(tmp_path, ROOMY, look_again_s=0.001)
+    fill(tmp_path, page(1))
+    assert page(1).key not in one
+    one.look_again()
+    one.flush()
+    assert page(1).key in one
+    for path in tmp_path.iterdir():
+        path.unlink()
+    one.look_again()
+    one.flush()
+    assert page(1).key not in one
+    # An idle engine looks by itself.
+    fill(tmp_path, page(2))
+    while page(2).key not in idle:
+        idle.flush()
+    one.close()
+    idle.close()

@@ -211,6 +211,43 @@ def test_a_cancelled_fetch_brings_nothing_more(tmp_path: Path) -> None:
     today.close()
 
 
+def test_with_windows_the_longest_beginning_that_is_whole_is_fetched(tmp_path: Path) -> None:
+    yesterday = Machine(WINDOW, folder=tmp_path)
+    yesterday.serve(PROMPT, 12)
+    yesterday.close()
+    second = yesterday.cache.match(PROMPT, 12).path[1]
+    assert [path.unlink() for path in tmp_path.glob(f"{second.key.hex()}*")] == [None]
+    today = Machine(WINDOW, folder=tmp_path)
+    assert today.bring_in(PROMPT) == 4
+    today.close()
+
+
+def test_a_snapshot_of_the_whole_prompt_is_of_no_use(tmp_path: Path) -> None:
+    yesterday = Machine(EXACT, folder=tmp_path)
+    yesterday.serve(PROMPT, 6, snapshot=True)
+    yesterday.close()
+    today = Machine(EXACT, folder=tmp_path)
+    assert today.offload.find(PROMPT[:6], 0, 5) is None
+    assert today.offload.find(PROMPT[:7], 0, 6) is not None
+    assert today.offload.find(PROMPT[:7], 6, 6) is None
+    today.close()
+
+
+def test_after_a_reset_pages_count_as_gone_from_the_device(tmp_path: Path) -> None:
+    machine = Machine(PAGES_ALONE, folder=tmp_path)
+    machine.serve(PROMPT, 12)
+    machine.cache.clear()
+    machine.offload.reset()
+    machine.offload.files.flush()  # type: ignore[union-attr]
+    other = Machine(PAGES_ALONE, folder=tmp_path)
+    other.serve(PROMPT, 12)
+    other.close()
+    machine.offload.files.look_again()  # type: ignore[union-attr]
+    machine.offload.files.flush()  # type: ignore[union-attr]
+    assert machine.bring_in(PROMPT) == 12
+    machine.close()
+
+
 # ------------------------------------------------------------ copying behind
 
 

@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from helios.scheduler.cache.offload.lengths import SnapshotLengths
 # What one deletion frees beyond its need, and what may be written before the folder is listed
 # again: this share of the limit. So with n engines the folder may pass its limit by n such shares.
 _SLACK: Final = 16
+_COARSE_NS: Final = 2_000_000_000
 _ABANDONED_S: Final = 3600  # a temporary file this old is nobody's
 
 _log: Final = logging.getLogger(__name__)
@@ -63,11 +63,13 @@ class EntryFolder:
         self.folder = folder
         self.limit_nbytes = limit_nbytes
         self.counters = FolderCounters()
-        # Least recently used first. Replaced as a whole by `list_again`.
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        # As `list_again` found them, least recently used first, and what was written since.
+        self._entries: dict[bytes, Entry] = {}
         self._lengths = SnapshotLengths()
         self._nbytes = 0
         self._written_since = 0
+        # The folder's modification time before the last listing, and when that was.
+        self._modified_ns = self._listed_ns = 0
         self._complained = False
         self._lock = threading.Lock()  # guards the index, never held while a file is touched
         self._make()
@@ -135,15 +137,13 @@ class EntryFolder:
             return None
         with suppress(OSError):
             os.utime(self.folder / file_name(entry))
-        with self._lock, suppress(KeyError):
-            self._entries.move_to_end(entry.key)
         self.counters.read += 1
         return content
 
     def forget(self) -> None:
         """Knows of no file until the folder is listed again or `clear` has deleted them."""
         with self._lock:
-            self._entries, self._lengths, self._nbytes = OrderedDict(), SnapshotLengths(), 0
+            self._entries, self._lengths, self._nbytes = {}, SnapshotLengths(), 0
 
     def clear(self) -> None:
         """Deletes every content file, whoever wrote it. For the writing thread."""
@@ -159,6 +159,7 @@ class EntryFolder:
         """Takes stock of the folder; deletes what others left half written long ago."""
         found: list[tuple[float, Entry]] = []
         foreign = 0
+        self._modified_ns, self._listed_ns = self._modification_ns(), time.time_ns()
         try:
             with os.scandir(self.folder) as files:
                 for file in files:
@@ -174,7 +175,7 @@ class EntryFolder:
         except OSError as error:
             self._complain("can't be listed", error)
         found.sort(key=lambda item: item[0])
-        entries = OrderedDict((entry.key, entry) for _, entry in found)
+        entries = {entry.key: entry for _, entry in found}
         lengths = SnapshotLengths()
         for entry in entries.values():
             lengths.add(entry)
@@ -183,6 +184,18 @@ class EntryFolder:
             self._nbytes = sum(HEADER_NBYTES + entry.nbytes for entry in entries.values())
         self._written_since = 0
         self.counters.foreign = foreign
+
+    def is_changed(self) -> bool:
+        """Whether files may have come or gone since the folder was listed, by anybody's doing.
+        Modification times are coarse, so a change just before the listing may hide a later one."""
+        settled = self._modified_ns < self._listed_ns - _COARSE_NS
+        return not settled or self._modification_ns() != self._modified_ns
+
+    def _modification_ns(self) -> int:
+        try:
+            return self.folder.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def _make_room(self, nbytes: int) -> None:
         """Deletes what was used longest ago, by anybody, and somewhat more than needed."""

@@ -19,11 +19,13 @@ from helios.scheduler.cache.offload.keys import Entry
 
 QUEUE_NBYTES: Final = 256 << 20
 AHEAD_NBYTES: Final = 64 << 20
+LOOK_AGAIN_S: Final = 60.0
 
 
 class FileTier:
     """At most `limit_nbytes` of files in `folder`. `queue_nbytes` bounds contents that wait for
-    the writer, `ahead_nbytes` what one fetch has read and nobody polled. Call `close`."""
+    the writer, `ahead_nbytes` what one fetch has read and nobody polled; what other engines wrote
+    is known `look_again_s` later at most, if the writer isn't busy. Call `close`."""
 
     def __init__(
         self,
@@ -32,9 +34,10 @@ class FileTier:
         *,
         queue_nbytes: int = QUEUE_NBYTES,
         ahead_nbytes: int = AHEAD_NBYTES,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         self._folder = EntryFolder(folder, limit_nbytes)
-        self._writer = FileWriter(self._folder, queue_nbytes)
+        self._writer = FileWriter(self._folder, queue_nbytes, look_again_s)
         self._reader = FileReader(self._folder, ahead_nbytes)
 
     def __contains__(self, key: bytes) -> bool:
@@ -81,6 +84,10 @@ class FileTier:
     def flush(self) -> None:
         """Waits until everything handed over so far is written or dropped."""
         self._writer.flush()
+
+    def look_again(self) -> None:
+        """Finds out, in the background, what other engines wrote and deleted."""
+        self._writer.look_again()
 
     def clear(self) -> None:
         """Forgets everything now; all files, whoever wrote them, are deleted in the background."""

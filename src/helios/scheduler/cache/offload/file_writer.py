@@ -30,15 +30,19 @@ class _Waiting:
 
 
 class FileWriter:
-    """`queue_nbytes` bounds the contents that wait; `dropped` counts those that it turned away."""
+    """`queue_nbytes` bounds the contents that wait; `dropped` counts those that it turned away.
+    What other engines did to the folder is looked for when there was nothing to do for
+    `look_again_s`."""
 
-    def __init__(self, folder: EntryFolder, queue_nbytes: int) -> None:
+    def __init__(self, folder: EntryFolder, queue_nbytes: int, look_again_s: float) -> None:
         self.dropped = 0
         self._folder = folder
         self._queue_nbytes = queue_nbytes
         self._changed = threading.Condition()
         self._queue: OrderedDict[bytes, _Waiting] = OrderedDict()
         self._held_nbytes = 0  # of the queue, and of what is being written
+        self._look_again_s = look_again_s
+        self._looking = False
         self._clearing = False
         self._busy = False
         self._closed = False
@@ -70,7 +74,13 @@ class FileWriter:
     def flush(self) -> None:
         """Waits until everything handed over so far is written or dropped."""
         with self._changed:
-            self._changed.wait_for(lambda: not (self._queue or self._busy or self._clearing))
+            self._changed.wait_for(lambda: not (self._has_work() or self._busy))
+
+    def look_again(self) -> None:
+        """Has the thread find out what other engines did to the folder."""
+        with self._changed:
+            self._looking = True
+            self._changed.notify_all()
 
     def clear(self) -> None:
         """Forgets everything now; the thread deletes the files."""
@@ -88,23 +98,31 @@ class FileWriter:
             self._changed.notify_all()
         self._thread.join()
 
+    def _has_work(self) -> bool:
+        return bool(self._queue or self._clearing or self._looking)
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._queue or self._clearing or self._closed)
-                self._busy = True
-                clearing, self._clearing = self._clearing, False
-                if not clearing and not self._queue:
-                    self._busy = False
-                    self._changed.notify_all()
+                woken = self._changed.wait_for(
+                    lambda: self._has_work() or self._closed, self._look_again_s
+                )
+                if self._closed and not self._has_work():
                     return
-                waiting = None if clearing else self._queue.popitem(last=False)[1]
-            if waiting is None:
+                self._busy = True
+                clearing, looking = self._clearing, self._looking or not woken
+                self._clearing = self._looking = False
+                waiting = None
+                if not (clearing or looking):
+                    _, waiting = self._queue.popitem(last=False)
+            if clearing:
                 self._folder.clear()
-            else:
+            elif waiting is not None:
                 self._write(waiting)
+            elif self._folder.is_changed():
+                self._folder.list_again()
 
     def _write(self, waiting: _Waiting) -> None:
         content = waiting.content
