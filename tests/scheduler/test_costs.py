@@ -92,6 +92,15 @@ def test_after_a_long_time_a_new_measurement_counts_most() -> None:
     assert costs.predict_ns(0, 256) == pytest.approx(1e8, rel=0.3)
 
 
+def test_a_first_round_that_was_held_up_is_forgotten() -> None:
+    costs = CostModel()
+    costs.observe(0, 256, 0, 10**9)
+    assert not costs.settled(0)
+    learn(costs, CostLine(1e6, 1e4), 2)
+    assert costs.predict_ns(0, 256) == pytest.approx(1e6 + 256e4, rel=0.3)
+    assert costs.settled(0)
+
+
 def test_free_rounds_can_become_dear() -> None:
     costs = CostModel()
     learn(costs, CostLine(0.0, 0.0), 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ from helios.worker.messages import (
 )
 from helios.worker.model_worker import ModelWorker
 from tests.scheduler.driving import request
-from tests.scheduler.fake_model import FakeModel, alone, geometry
+from tests.scheduler.fake_model import FakeModel, alone, geometry, scores_alone
 
 Answer = Callable[[Sequence[FromWorker]], Sequence[ToWorker]]
 
@@ -39,6 +40,8 @@ def submit(one: Request) -> Submit:
         one.output_limit,
         Sampling(s.temperature, s.top_k, s.top_p, s.min_p, s.seed),
         list(one.eos_ids),
+        one.priority,
+        one.score_prompt,
     )
 
 
@@ -93,6 +96,23 @@ def test_requests_are_served_and_counted(frames: int) -> None:
         assert [event.finish for event in events][-1] == finish
         assert all(event.finish == 0 for event in events[:-1])
     assert worker.scheduler.idle
+
+
+def test_a_prompts_scores_come_with_its_first_token() -> None:
+    scored = replace(request(1, prompt=9, limit=3), score_prompt=True)
+    client = Client(submit(scored), submit(request(2, prompt=9, limit=3)))
+    ModelWorker(FakeModel(geometry(scored=((12, 4),))), client.channel).run()
+    first, *others = client.events_of(1)
+    assert first.prompt_logprobs == scores_alone(scored.prompt)
+    assert not any(event.prompt_logprobs for event in (*others, *client.events_of(2)))
+
+
+def test_the_more_urgent_request_goes_first() -> None:
+    ordinary, urgent = request(1, prompt=9, limit=3), request(2, prompt=9, limit=3)
+    client = Client(submit(ordinary), submit(replace(urgent, priority=-1)))
+    ModelWorker(FakeModel(geometry(slots=1)), client.channel).run()
+    ends = [m.request_id for m in client.messages if isinstance(m, TokensEvent) and m.finish]
+    assert ends == [2, 1]
 
 
 def test_a_round_makes_one_batch() -> None:

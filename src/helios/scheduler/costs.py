@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 STALE_NS: Final = 60_000_000_000  # a measurement that is so much older than the last is stale
+SETTLED: Final = 3  # measurements that are needed to say that a program doesn't pay
 _KEPT: Final = 0.95  # of the weight of what was measured before, a measurement: the last 20 count
 _KEPT_WHEN_STALE: Final = 0.1
 _ORIGIN: Final = 0.1  # weight of the belief that no tokens take no time
@@ -54,6 +55,7 @@ class CostModel:
             measured = self._programs[program] = _Measured()
         elif started_ns - measured.last_ns > STALE_NS:
             measured.forget(_KEPT_WHEN_STALE)
+            measured.count = 0
         measured.add(tokens, max(completed_ns - started_ns, 0))
         measured.last_ns = completed_ns
 
@@ -61,6 +63,12 @@ class CostModel:
         """Whether the program has been measured, and not too long ago."""
         measured = self._programs.get(program)
         return measured is not None and not self._stale(measured)
+
+    def settled(self, program: int) -> bool:
+        """Whether the program has been measured often enough, of late, that one round which was
+        held up doesn't decide what it is thought to cost."""
+        measured = self._programs.get(program)
+        return measured is not None and measured.count >= SETTLED and not self._stale(measured)
 
     def line(self, program: int) -> CostLine | None:
         """What the program costs; None where it has never been measured."""
@@ -100,10 +108,11 @@ class _Measured:
 
     def add(self, tokens: int, duration_ns: float) -> None:
         """Counts a measurement in and fits the line again."""
-        if self.count >= _TRUSTED:
-            expected = self.line.at(tokens)
-            if expected > 0.0:
-                duration_ns = min(max(duration_ns, expected / _OUTLIER), expected * _OUTLIER)
+        expected = self.line.at(tokens)
+        if self.count >= _TRUSTED and expected > 0.0:
+            duration_ns = min(max(duration_ns, expected / _OUTLIER), expected * _OUTLIER)
+        elif duration_ns * _OUTLIER < expected:
+            self.forget(0.0)  # what was measured before was held up: nothing makes a round faster
         self.forget(_KEPT)
         self.count += 1
         self.weight += 1.0

@@ -138,7 +138,7 @@ class Turns:
             return Chunk(smallest(mixing, 1, beside + tokens), tokens, 0.0, fits=chunk.fits)
         mixed = self._cut(mixing, limit_ns + step_ns, most, beside)
         apart = chunk_within(costs, programs, 0.0, least=mixed.tokens, most=mixed.tokens)
-        pays = not costs.fresh(mixed.program.index) or mixed.ns < step_ns + apart.ns
+        pays = not costs.settled(mixed.program.index) or mixed.ns < step_ns + apart.ns
         return mixed if pays else chunk
 
     def _cut(
