@@ -10,10 +10,7 @@ import pytest
 
 from helios.runtime.rounds import SamplingParameters
 from helios.scheduler import Finish, Request, Scheduler, SchedulerOptions, TokensEmitted
-from helios.scheduler.cache.offload.file_tier import FileTier
-from helios.scheduler.cache.offload.host_tier import HostTier
-from helios.scheduler.cache.offload.keys import KeyChain
-from helios.scheduler.cache.offload.offload import Offload
+from helios.scheduler.cache.offload import TierOptions, open_second_tier
 from ignition.preparation.quantisation import WeightStorage
 from tests.checkpoints import TOKENS
 from tests.model_parts import ModelParts, capture_tiny
@@ -57,22 +54,11 @@ class Engine:
         self.runtime = parts.load(
             "cpu", threads=2, request_slots=8, cache_tokens=cache_tokens, snapshots=4
         )
-        geometry, content = self.runtime.geometry, self.runtime.cache_content
-        self.offload = Offload(
-            content,
-            KeyChain(
-                core_digest=b"tiny",
-                target=geometry.target,
-                kernel_path=geometry.kernel_path,
-                layout_digest=content.layout_digest,
-            ),
-            geometry.history,
-            geometry.page_tokens,
-            host=HostTier(host_nbytes) if host_nbytes else None,
-            files=None if folder is None else FileTier(folder, ROOMY),
-        )
+        geometry = self.runtime.geometry
+        asked_for = TierOptions(host_nbytes, folder)
+        self.tier = open_second_tier(self.runtime.cache_content, geometry, "00" * 32, asked_for)
         options = SchedulerOptions(prefix_reuse=reuse)
-        self.scheduler = Scheduler(geometry, options, tier=self.offload)
+        self.scheduler = Scheduler(geometry, options, tier=self.tier)
 
     def serve(self, wanted: list[Request]) -> list[Answer]:
         """All requests at once."""
@@ -97,7 +83,8 @@ class Engine:
         return [answers[request.request_id] for request in wanted]
 
     def close(self) -> None:
-        self.offload.close()
+        if self.tier is not None:
+            self.tier.close()
         self.runtime.close()
 
 
@@ -131,7 +118,8 @@ def test_after_eviction_in_a_crowd(parts: ModelParts, expected: list[Answer]) ->
     engine = Engine(parts, host_nbytes=ROOMY, cache_tokens=512)
     for _ in range(3):
         assert engine.serve(wanted) == expected
-    assert engine.offload.host is not None
-    assert engine.offload.host.counters.found > 0
+    assert engine.tier is not None
+    assert engine.tier.host is not None
+    assert engine.tier.host.counters.found > 0
     assert engine.scheduler.cache.counters.evicted_pages > 0
     engine.close()

@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.scheduler import Scheduler, SchedulerOptions
-from helios.scheduler.cache.offload.file_tier import FileTier
-from helios.scheduler.cache.offload.host_tier import HostTier
-from helios.scheduler.cache.offload.keys import KeyChain
-from helios.scheduler.cache.offload.offload import Offload
+from helios.scheduler.cache.offload import TierOptions, open_second_tier
 from tests.synthetic.driving import Serving, few_pages
 from tests.synthetic.histories import HISTORIES, PAGE_TOKENS, History
 from tests.synthetic.test_workloads import _prompts
@@ -43,22 +40,10 @@ class Engine(Serving):
         super().__init__(
             history, capacities=few_pages(history, pages, snapshots) if history.paged else None
         )
-        content, geometry = self.runtime.cache_content, self.runtime.geometry
-        chain = KeyChain(
-            core_digest=history.name.encode(),
-            target=geometry.target,
-            kernel_path=geometry.kernel_path,
-            layout_digest=content.layout_digest,
-        )
-        self.offload = Offload(
-            content,
-            chain,
-            geometry.history,
-            geometry.page_tokens,
-            host=HostTier(host_nbytes) if host_nbytes else None,
-            files=None if folder is None else FileTier(folder, ROOMY),
-        )
-        self.scheduler = Scheduler(geometry, SchedulerOptions(), tier=self.offload)
+        geometry = self.runtime.geometry
+        asked_for = TierOptions(host_nbytes, folder)
+        self.tier = open_second_tier(self.runtime.cache_content, geometry, "00" * 32, asked_for)
+        self.scheduler = Scheduler(geometry, SchedulerOptions(), tier=self.tier)
 
     def turn(self) -> None:
         """A turn, or waiting for what the tier brings."""
@@ -72,7 +57,8 @@ class Engine(Serving):
     def close(self) -> None:
         """As an engine ends."""
         self.drain()
-        self.offload.close()
+        if self.tier is not None:
+            self.tier.close()
         self.runtime.close()
 
     def ask(self, prompt: tuple[int, ...], limit: int) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helios.errors import HeliosError
 from helios.scheduler.cache.offload import entry_folder, file_format
 from helios.scheduler.cache.offload.entry_folder import EntryFolder
 from helios.scheduler.cache.offload.file_format import HEADER_NBYTES, file_name, named_entry
@@ -41,6 +42,16 @@ def test_files_and_folder_are_the_users_alone(tmp_path: Path) -> None:
     folder.write(page(1), content_of(page(1)))
     assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "cache" / file_name(page(1))).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(mode)
+    with pytest.raises(HeliosError, match=r"written by other users.*chmod 700"):
+        EntryFolder(tmp_path / "cache", ROOMY)
+    (tmp_path / "cache").chmod(0o755)
+    assert EntryFolder(tmp_path / "cache", ROOMY).write(page(1), content_of(page(1)))
 
 
 def test_names_stand_for_entries() -> None:

@@ -28,3 +28,9 @@ class PageContents(Protocol):
 
     def write_snapshot(self, index: int, content: Content) -> None:
         """Replaces a snapshot's content."""
+
+
+class LaidOutContents(PageContents, Protocol):
+    """Contents that say how they are laid out: equal digests, equal meaning of bytes."""
+
+    layout_digest: bytes

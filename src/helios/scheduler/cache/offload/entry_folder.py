@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from helios.errors import HeliosError
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.file_format import (
     HEADER_NBYTES,
@@ -57,7 +59,8 @@ class FolderCounters:
 
 class EntryFolder:
     """At most `limit_nbytes` of files in `folder`, which is made where it is missing. Writing and
-    `list_again` are for one thread, reading for one; questions for any."""
+    `list_again` are for one thread, reading for one; questions for any. Raises HeliosError for a
+    folder that other users may write to: checksums tell damage, not who wrote."""
 
     def __init__(self, folder: Path, limit_nbytes: int) -> None:
         self.folder = folder
@@ -73,6 +76,7 @@ class EntryFolder:
         self._complained = False
         self._lock = threading.Lock()  # guards the index, never held while a file is touched
         self._make()
+        self._check_owner()
         self.list_again()
 
     @property
@@ -232,6 +236,21 @@ class EntryFolder:
         """Makes the folder, for this user alone: prompts can be told from what is in it."""
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _check_owner(self) -> None:
+        try:
+            status = self.folder.stat()
+        except OSError:
+            return  # nothing can be read or written then
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (
+            0,
+            os.geteuid(),
+        ):
+            raise HeliosError(
+                "can be written by other users, who could change what is computed",
+                where=str(self.folder),
+                remedy=f"Make it yours, and empty it first: chmod 700 {self.folder}",
+            )
 
     def _complain(self, what: str, error: OSError) -> None:
         """Says so once; the counters tell how often."""

@@ -103,6 +103,6 @@ def _pack(entry: Entry, checksum: bytes) -> bytes:
 
 
 def _checksum(entry: Entry, content: memoryview) -> bytes:
-    hashed = hashlib.blake2b(_pack(entry, bytes(KEY_NBYTES)), digest_size=32)
+    hashed = hashlib.sha256(_pack(entry, bytes(KEY_NBYTES)))
     hashed.update(content)
     return hashed.digest()
