@@ -22,6 +22,7 @@ from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.scheduler import SchedulerOptions
 from helios.worker.channel import InProcessChannel
 from helios.worker.messages import (
+    BooksBroken,
     Cancel,
     FailedEvent,
     Finish,
@@ -321,8 +322,8 @@ class Engine:
                     pending = find(message.request_id, None)
                     if pending is not None:  # else its reader has gone
                         pending.events.put(message)
-                case WorkerReady() | WorkerFailed():
-                    pass  # `open` returns when ready; `_run` sees the failure itself
+                case WorkerReady() | WorkerFailed() | BooksBroken():
+                    pass  # `open` returns when ready; `_run` sees the failure; books are logged
 
 
 def _submit_message(pending: _Pending) -> Submit:

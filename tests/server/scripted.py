@@ -67,6 +67,7 @@ class ScriptedClient:
     script: Script
     submitted: list[Submit] = field(default_factory=list)
     failure: HeliosError | None = None
+    unsound: str = ""
     running: int = 0
     cancelled: int = 0
     stuck: bool = False

@@ -221,6 +221,17 @@ def test_a_dead_worker_is_unhealthy() -> None:
         assert server.metrics()["flare_ready"] == 0
 
 
+def test_a_worker_with_broken_books_is_unhealthy_and_answers() -> None:
+    with running_server(says("hello")) as server:
+        server.client.unsound = "the scheduler's books don't agree: a page is lost"
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["status"]) == (500, "unsound")
+        assert "a page is lost" in health.json()["message"]
+        assert server.http.get("/ready").status_code == 200
+        answer = server.http.post(COMPLETION_PATH, json=BODIES[COMPLETION_PATH])
+        assert answer.status_code == 200
+
+
 def test_failing_to_start_is_unhealthy_and_stays_so() -> None:
     with running_server(says("hello"), loaded=False) as server:
         server.lifecycle.fail(CoreError("not accepted", where="core"))

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from helios.runtime.rounds import Completion
 from helios.worker.channel import SocketChannel
-from helios.worker.messages import WorkerFailed, WorkerReady
+from helios.worker.messages import BooksBroken, WorkerFailed, WorkerReady
 from helios.worker.model_worker import ModelWorker
 from tests.scheduler.fake_model import FakeModel, geometry
 
@@ -46,6 +46,8 @@ def main(mode: str, descriptor: str) -> int:
     if mode == "breaks":
         model.breaks_at = 3
     channel.send([WorkerReady("fake", 8, 0, 64, 1 << 16, 4, 40, 16, {"load": 1.0})])
+    if mode == "unsound":
+        channel.send([BooksBroken("a page is lost")])
     try:
         ModelWorker(model, channel).run()
     finally:

@@ -49,6 +49,17 @@ def tokens_of(events: list[RequestEvent]) -> list[int]:
     return [token for event in events if isinstance(event, TokensEvent) for token in event.tokens]
 
 
+def test_broken_books_are_known_and_requests_go_on() -> None:
+    async def scenario() -> None:
+        async with started("unsound") as client:
+            await client.ready()
+            assert tokens_of(await gather(client, 1)) == alone(request(1, prompt=3, limit=6))[0]
+            assert client.unsound == "a page is lost"
+            assert client.failure is None
+
+    run(scenario())
+
+
 def test_many_requests_at_once() -> None:
     async def scenario() -> None:
         async with started("serves") as client:

@@ -190,7 +190,13 @@ class ModelList(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True):
     """Whether the server works."""
 
-    status: Annotated[Literal["ok", "failed"], Meta(description="`failed` with status 500.")]
+    status: Annotated[
+        Literal["ok", "failed", "unsound"],
+        Meta(
+            description="`failed` and `unsound` with status 500; an `unsound` server still answers,"
+            " but its own bookkeeping has been found wrong."
+        ),
+    ]
     message: Annotated[str, Meta(description="What failed.")] = ""
 
 

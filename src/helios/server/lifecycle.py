@@ -52,6 +52,10 @@ class WorkerClient(Protocol):
     def failure(self) -> HeliosError | None:
         """Why the worker can't serve any more, if so."""
 
+    @property
+    def unsound(self) -> str:
+        """What is wrong with its books, if they don't agree."""
+
 
 class Phase(Enum):
     """What the process is doing."""
@@ -138,6 +142,11 @@ class Lifecycle:
         if self._error is None and self.model is not None:
             return self.model.client.failure
         return self._error
+
+    @property
+    def unsound(self) -> str:
+        """What the worker has found wrong with its own books; it serves nevertheless."""
+        return "" if self.model is None else self.model.client.unsound
 
     @property
     def phase(self) -> Phase:

@@ -43,6 +43,8 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
         error = lifecycle.error
         if error is not None:
             return json_response(Health("failed", str(error)), 500)
+        if lifecycle.unsound:
+            return json_response(Health("unsound", lifecycle.unsound), 500)
         return json_response(Health("ok"))
 
     async def ready(request: Request) -> Response:

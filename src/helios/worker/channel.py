@@ -82,9 +82,9 @@ class WorkerChannel(Protocol):
     def closed(self) -> bool:
         """Whether the client has gone; nothing more arrives and what is sent is dropped."""
 
-    def receive(self, *, block: bool) -> list[ToWorker]:
+    def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[ToWorker]:
         """What has arrived, in order. With `block`, waits until something has or the client has
-        gone."""
+        gone, or for `timeout_ms` if that is less."""
 
     def send(self, messages: Sequence[FromWorker]) -> None:
         """Sends a batch without ever waiting for the reader."""
@@ -113,14 +113,17 @@ class SocketChannel:
         """Whether the client has gone."""
         return self._closed
 
-    def receive(self, *, block: bool) -> list[ToWorker]:
+    def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[ToWorker]:
         """As `WorkerChannel.receive`. Raises ExecutionError where what arrives is no message."""
+        waits = block
         while True:
             self._push()
             messages = self._pull()
-            if messages or self._closed or not block:
+            if messages or self._closed or not waits:
                 return messages
-            (self._either if self._unsent else self._readable).poll()
+            # Whatever ends the wait, a time-out is over with it.
+            waits = timeout_ms is None
+            (self._either if self._unsent else self._readable).poll(timeout_ms)
 
     def send(self, messages: Sequence[FromWorker]) -> None:
         """As `WorkerChannel.send`."""
@@ -186,11 +189,12 @@ class InProcessChannel:
         """Whether the client has closed the channel."""
         return self._closed
 
-    def receive(self, *, block: bool) -> list[ToWorker]:
+    def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[ToWorker]:
         """As `WorkerChannel.receive`."""
+        timeout_s = None if timeout_ms is None else timeout_ms / 1e3
         with self._wakeup:
-            while block and not self._arrived and not self._closed:
-                self._wakeup.wait()
+            if block:
+                self._wakeup.wait_for(lambda: bool(self._arrived) or self._closed, timeout_s)
             arrived, self._arrived = self._arrived, []
             return arrived
 

@@ -18,6 +18,7 @@ from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
+    BooksBroken,
     Cancel,
     FailedEvent,
     Finish,
@@ -59,6 +60,7 @@ class ModelClient:
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
         self._outgoing: list[ToWorker] = []
         self._failure: HeliosError | None = None
+        self._unsound = ""
         self._ending = False
         self._reading = loop.create_task(self._read(), name="helios worker messages")
 
@@ -73,6 +75,11 @@ class ModelClient:
     def failure(self) -> HeliosError | None:
         """Why the worker can't serve (any more), if so."""
         return self._failure
+
+    @property
+    def unsound(self) -> str:
+        """What is wrong with the worker's books, if they don't agree; it serves nevertheless."""
+        return self._unsound
 
     async def ready(self) -> WorkerReady:
         """Waits for the end of start-up. Raises the error that kept the worker from serving."""
@@ -180,7 +187,8 @@ class ModelClient:
         )
 
     def _hand_on(
-        self, message: WorkerReady | TokensEvent | RejectedEvent | FailedEvent | Statistics
+        self,
+        message: WorkerReady | TokensEvent | RejectedEvent | FailedEvent | Statistics | BooksBroken,
     ) -> None:
         if isinstance(message, WorkerReady):
             self._ready.set_result(message)
@@ -188,6 +196,8 @@ class ModelClient:
             answer = self._statistics.popleft()
             if not answer.done():
                 answer.set_result(message)
+        elif isinstance(message, BooksBroken):
+            self._unsound = message.message
         else:
             events = self._requests.get(message.request_id)
             if events is not None:  # else its reader has gone

@@ -81,13 +81,15 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
 class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`.
     `prompt_logprobs` are those of the prompt's tokens from the second on, in the first event of a
-    request that asked for them."""
+    request that asked for them; `reused_prompt_tokens` counts those that came from the prefix
+    cache, the same in all events of an admitted request."""
 
     request_id: int
     tokens: list[int]
     logprobs: list[float]
     finish: int
     prompt_logprobs: list[float] = []
+    reused_prompt_tokens: int = 0
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):
@@ -115,5 +117,20 @@ class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
     finished: dict[str, int]
 
 
+class BooksBroken(msgspec.Struct, frozen=True, tag=22, array_like=True):
+    """The scheduler's books don't agree, which is a bug; the worker has logged a dump and goes on.
+    `message` says what is wrong."""
+
+    message: str
+
+
 ToWorker = Submit | Cancel | ReadStatistics | Shutdown
-FromWorker = WorkerReady | WorkerFailed | TokensEvent | RejectedEvent | FailedEvent | Statistics
+FromWorker = (
+    WorkerReady
+    | WorkerFailed
+    | TokensEvent
+    | RejectedEvent
+    | FailedEvent
+    | Statistics
+    | BooksBroken
+)

@@ -25,7 +25,9 @@ from helios.scheduler import (
     Scheduler,
     SchedulerOptions,
 )
+from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
+from helios.worker.integrity import BooksCheck
 from helios.worker.messages import (
     Cancel,
     FailedEvent,
@@ -42,6 +44,10 @@ from helios.worker.statistics import RoundCounters, statistics
 
 # While a long round runs, arrivals are looked at this often.
 _WAIT_MS: Final = 100
+# So long nothing has arrived when the books are looked at: whoever comes soon needn't wait for it.
+_QUIET_MS: Final = 200
+# Arrivals are looked at this often while the second tier brings in what a request waits for.
+_CONTENT_WAIT_MS: Final = 2
 
 
 class Runtime(Protocol):
@@ -79,9 +85,10 @@ class ModelWorker:
         channel: WorkerChannel,
         options: SchedulerOptions | None = None,
         *,
+        tier: SecondTier | None = None,
         trace: Trace | None = None,
     ) -> None:
-        self.scheduler = Scheduler(runtime.geometry, options)
+        self.scheduler = Scheduler(runtime.geometry, options, tier)
         self._runtime = runtime
         self._channel = channel
         self._trace = trace
@@ -89,6 +96,8 @@ class ModelWorker:
         self._in_flight: deque[tuple[int, ProgramInfo]] = deque()
         self._outgoing: list[FromWorker] = []
         self._ending = False
+        self._books = BooksCheck()
+        self._books_changed = False
 
     def run(self) -> None:
         """Returns when it has been told to end and nothing is in flight any more. A failure of
@@ -105,12 +114,13 @@ class ModelWorker:
 
     def _turn(self) -> bool:
         scheduler = self.scheduler
-        idle = scheduler.idle
-        if idle:
-            scheduler.check_books()
+        if scheduler.idle:
             if self._ending:
+                self._look_at_books()
                 return False
-        self._take(self._channel.receive(block=idle))
+            self._take(self._await_work())
+        else:
+            self._take(self._channel.receive(block=False))
         if self._channel.closed:
             self._end()
         self._launch()
@@ -118,7 +128,26 @@ class ModelWorker:
         if self._in_flight:
             self._complete()
             self._send()
+        elif not scheduler.idle:
+            scheduler.wait_for_content(_CONTENT_WAIT_MS)
         return True
+
+    def _await_work(self) -> list[ToWorker]:
+        """Waits for messages; looks at the books meanwhile, if there was work since the last
+        look."""
+        if self._books_changed:
+            messages = self._channel.receive(block=True, timeout_ms=_QUIET_MS)
+            if messages or self._channel.closed:
+                return messages
+            self._look_at_books()
+        return self._channel.receive(block=True)
+
+    def _look_at_books(self) -> None:
+        """Tells of books that don't agree; whoever uses the engine goes on."""
+        if self._books_changed:
+            self._outgoing += self._books.look(self.scheduler)
+            self._books_changed = False
+            self._send()
 
     def _launch(self) -> None:
         """Plans and submits rounds while frames are free and something can go on."""
@@ -160,7 +189,9 @@ class ModelWorker:
                 case Cancel():
                     self._note(self.scheduler.cancel(message.request_id))
                 case ReadStatistics():
-                    self._outgoing.append(statistics(self.scheduler, self._counters))
+                    self._outgoing.append(
+                        statistics(self.scheduler, self._counters, self._books.violations)
+                    )
                 case Shutdown():
                     self._end()
                 case _:
@@ -183,6 +214,7 @@ class ModelWorker:
             priority=message.priority,
             score_prompt=message.score_prompt,
         )
+        self._books_changed = True
         try:
             self.scheduler.submit(request)
         except AdmissionError as error:
@@ -212,6 +244,7 @@ class ModelWorker:
                         list(event.logprobs),
                         event.finish or 0,
                         list(scores),
+                        event.reused_prompt_tokens,
                     )
                 )
                 scores = ()

@@ -25,10 +25,10 @@ class RoundCounters:
         self.launches[name] += program.launches
 
 
-def statistics(scheduler: Scheduler, rounds: RoundCounters) -> Statistics:
-    """Counters since start, gauges now."""
-    counters = scheduler.counters
-    slots, pages = scheduler.slots, scheduler.pages
+def statistics(scheduler: Scheduler, rounds: RoundCounters, violations: int = 0) -> Statistics:
+    """Counters since start, gauges now. `violations` counts what was wrong with the books."""
+    counters, cache = scheduler.counters, scheduler.cache
+    slots, pages, snapshots = scheduler.slots, cache.pages, cache.rows
     return Statistics(
         counters={
             "requests_submitted": counters.submitted,
@@ -38,14 +38,24 @@ def statistics(scheduler: Scheduler, rounds: RoundCounters) -> Statistics:
             "output_tokens": counters.output_tokens,
             "preemptions": counters.preemptions,
             "empty_lanes": counters.empty_lanes,
+            "prefix_hits": cache.counters.hits,
+            "prefix_reused_tokens": cache.counters.reused_tokens,
+            "pages_published": cache.counters.published_pages,
+            "pages_evicted": cache.counters.evicted_pages,
+            "snapshots_published": cache.counters.published_snapshots,
+            "snapshots_evicted": cache.counters.evicted_snapshots,
+            "integrity_violations": violations,
         },
         gauges={
             "requests_running": scheduler.running,
             "requests_waiting": scheduler.waiting,
             "slots_used": slots.slots - slots.free,
             "slots_free": slots.free,
-            "pages_used": pages.pages - pages.free,
+            "pages_used": pages.pages - pages.free - cache.evictable_pages,
+            "pages_cached": cache.evictable_pages,
             "pages_free": pages.free,
+            "snapshots_cached": cache.evictable_rows,
+            "snapshots_free": snapshots.free,
             "frames_in_flight": scheduler.frames_in_flight,
         },
         launches=dict(rounds.launches),
