@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.kernels.catalogue import BY_NAME
@@ -17,6 +17,8 @@ from tests.native import cases
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 
 ISA = INSTRUCTION_SETS[0]
+# The sanitizers' run has no profile that says so.
+no_deadline = settings(deadline=None)
 # Numbers that are indices into something small, and some that aren't.
 INDEX = st.one_of(st.integers(-2, 12), st.sampled_from([-(2**31), 2**31 - 1]))
 
@@ -84,22 +86,26 @@ def copying_kernels(draw: st.DrawFn) -> Case:
     return fill(draw, case, *sorted(names))
 
 
+@no_deadline
 @given(case=request_kernels())
 def test_request_state(case: Case) -> None:
     check(case)
 
 
+@no_deadline
 @given(case=copying_kernels(), threads=st.integers(1, 3))
 def test_copies(case: Case, threads: int) -> None:
     check(case, threads=threads)
 
 
+@no_deadline
 @given(rows=st.integers(-3, 40), start=st.integers(0, 40), limit=st.integers(1, 40))
 def test_slice_rows(rows: int, start: int, limit: int) -> None:
     check(cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit), threads=1)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@no_deadline
 @given(seed=st.integers(0, 2**32), vocab=st.integers(1, 700), padding=st.integers(0, 9))
 def test_scores(instruction_set: str, seed: int, vocab: int, padding: int) -> None:
     case = cases.score(
