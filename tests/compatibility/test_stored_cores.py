@@ -13,6 +13,12 @@ import pytest
 from helios import _native
 from helios.core import ResourceKind
 from helios.engine import Engine, GenerationOptions
+from helios.runtime.device import DeviceOptions
+from helios.runtime.devices.cpu import CpuDevice
+from helios.runtime.every_program import run_every_program
+from helios.runtime.geometry import Operation
+from helios.runtime.native_model import NativeModel
+from helios.runtime.reference.differ import LockstepDevice
 from helios.schema import core_pb2
 from tests.compatibility.stored import FOLDER, NAMES, StoredCore
 from tests.server.real import run_cli, server_process
@@ -20,7 +26,14 @@ from tests.server.real import run_cli, server_process
 LARGEST_CORE_NBYTES = 150_000
 SMALLEST_LEAD_NATS = 0.5
 # The formats of all releases. Names are only ever added.
-RELEASED = ("payload-2", "payload-2-int8", "payload-2-int4", "index-6", "index-4")
+RELEASED = (
+    "payload-2",
+    "payload-2-int8",
+    "payload-2-int4",
+    "index-6",
+    "index-4",
+    "payload-2-operations",
+)
 KERNEL_PATHS = {
     "reference": {"target": "reference"},
     "avx512": {"instruction_set": "avx512"},
@@ -53,6 +66,18 @@ def test_a_stored_core_serves_its_recorded_tokens(
     for case, answer in zip(stored.cases, answers, strict=True):
         assert list(answer.tokens) == case.tokens
         assert answer.logprobs == pytest.approx(case.logprobs, abs=stored.tolerance)
+
+
+@pytest.mark.clause("CORE-11")
+def test_every_program_of_a_stored_core_runs_as_the_reference_does(stored: StoredCore) -> None:
+    device = LockstepDevice(CpuDevice(DeviceOptions(threads=1)))
+    with NativeModel.load(stored.open(), device=device) as model:
+        run_every_program(model.runtime)
+        operations = {program.operation for program in model.runtime.geometry.programs}
+    assert device.first_difference is None, str(device.first_difference)
+    later = {Operation.RESTORE, Operation.RESUME, Operation.SNAPSHOT, Operation.MIXED,
+             Operation.SCORED_PREFILL}  # fmt: skip
+    assert (operations >= later) == (stored.folder.name == "payload-2-operations")
 
 
 @pytest.mark.clause("CORE-11")

@@ -67,6 +67,8 @@ CORES: Final = {
     "payload-2-int4": Stored("qwen3", WeightStorage.INT4),
     "index-6": Stored("mistral", carrier="index 6"),
     "index-4": Stored("mistral", carrier="index 4"),
+    # The first with programs that restore, snapshot, mix and score.
+    "payload-2-operations": Stored("smollm"),
 }
 
 

@@ -1,0 +1,11 @@
+
+^
+weights.cpuOfile:resources/939ce93e85bcf9d0240c7fa92175ef4384d6426f8e6e08e3dc863b537e5a068f
+_
+manifest.cpuOfile:resources/5313b364cbd9943f9ef2b3e78edcda9635f387a9b5740235ba55558aba897aea
+\
+	tokenizerOfile:resources/aa9230faf09cebc3afb5eddfce8dfec137783601fef0e9d54f178392d0a5b824
+[
+templateOfile:resources/bcf6b53e58c797da75cb4591e95c1d98967a56f82d9f5dfe5f237e9f817e45d1
+Y
+oracleOfile:resources/b2e6fc9e797acaea8705510b42b43b86247cb47b2e9c27bfabe563d900edad75
