@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from helios.runtime.geometry import Geometry
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
-from helios.scheduler.second_tier import Arrival
+from helios.scheduler.second_tier import Arrival, TierCounts
 from tests.scheduler.fake_memory import FakeMemory, Saved
 
 Tokens = tuple[int, ...]
@@ -116,3 +116,7 @@ class FakeTier:
     def reset(self) -> None:
         self.pages.clear()
         self.snapshots.clear()
+
+    def counts(self) -> dict[str, TierCounts]:
+        kept = len(self.pages) + len(self.snapshots)
+        return {"fake": TierCounts(stored=kept, restored=self.written, entries=kept)}

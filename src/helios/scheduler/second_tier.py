@@ -27,6 +27,25 @@ class Arrival:
     content: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TierCounts:
+    """What one tier did since start, in contents (pages and snapshots) and their bytes, and what it
+    holds now. `dropped` are contents that it couldn't keep up with, `damaged` those that weren't
+    what was stored and so weren't used, `failures` errors of what it stores them on."""
+
+    stored: int = 0
+    stored_nbytes: int = 0
+    restored: int = 0
+    restored_nbytes: int = 0
+    evicted: int = 0
+    dropped: int = 0
+    damaged: int = 0
+    failures: int = 0
+    entries: int = 0
+    nbytes: int = 0
+    limit_nbytes: int = 0
+
+
 class Fetch(Protocol):
     """Content on its way: pages in order, without windows the one after the matched ones first,
     then perhaps a snapshot."""
@@ -61,6 +80,9 @@ class SecondTier(CacheListener, Protocol):
     def reset(self) -> None:
         """Forgets everything."""
 
+    def counts(self) -> dict[str, TierCounts]:
+        """What each of its parts did and holds, by name."""
+
 
 class NoSecondTier:
     """Keeps nothing."""
@@ -89,3 +111,7 @@ class NoSecondTier:
 
     def reset(self) -> None:
         """Nothing."""
+
+    def counts(self) -> dict[str, TierCounts]:
+        """None."""
+        return {}

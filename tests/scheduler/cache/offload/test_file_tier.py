@@ -220,6 +220,43 @@ def test_closing_writes_what_is_queued_and_ends_fetches(
     assert page(20).key not in tier
 
 
+def test_closing_doesnt_wait_for_a_disk_that_is_stuck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds up is written when it goes on; nothing else is, nor read from the device."""
+    gate, writing = Gate(), entry_folder.write_file
+    reading = entry_folder.read_file
+
+    def write(folder: Path, entry: Entry, content: Content) -> None:
+        gate.pass_through()
+        writing(folder, entry, content)
+
+    def read(folder: Path, entry: Entry) -> bytearray:
+        gate.pass_through()
+        return reading(folder, entry)
+
+    def gone(entry: Entry) -> Content | None:
+        raise AssertionError("the device is gone")
+
+    fill(tmp_path, page(9))
+    monkeypatch.setattr(entry_folder, "write_file", write)
+    monkeypatch.setattr(entry_folder, "read_file", read)
+    tier = FileTier(tmp_path, ROOMY)
+    tier.save(page(0), content_of(page(0)))
+    fetch = tier.fetch([page(9)])
+    gate.wait_for_one()
+    gate.wait_for_one()
+    tier.save_later(page(1), gone)
+    tier.close(within_s=0.0)
+    tier.close(within_s=0.0)
+    gate.let_through(2)
+    tier.flush()
+    assert page(0).key in tier
+    assert (tier.dropped, tier.counters.written) == (1, 1)
+    assert collect(fetch) in ([], [content_of(page(9))])
+    tier.close(within_s=WAIT_S)
+
+
 def test_a_failing_disk_neither_ends_the_threads_nor_blocks_anybody(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     tier = FileTier(tmp_path / "file", ROOMY)

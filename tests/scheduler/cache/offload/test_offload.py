@@ -407,3 +407,48 @@ def test_nothing_that_was_published_is_lost_or_mixed_up(
                 row = bool(snapshot) and rules.restores
                 served.append((tuple(tokens), endpoint, row))
         machine.close()
+
+
+def test_closing_waits_for_a_copy_and_nothing_is_copied_afterwards(tmp_path: Path) -> None:
+    """The device may be gone then, even where the disk was too slow for what waited."""
+    machine = Machine(PAGES_ALONE, folder=tmp_path)
+    copying = HalfRead(machine)
+    machine.serve(PROMPT, 12)
+    assert copying.reached.wait(WAIT_MS / 1000)
+    files = machine.offload.files
+    assert files is not None
+    files.close(within_s=0.0)
+    closing = threading.Thread(target=machine.close)
+    closing.start()
+    copying.go_on.set()
+    closing.join(WAIT_MS / 1000)
+    assert not closing.is_alive()
+    reads = machine.memory.page_reads
+    for entry in [machine.offload._page_entry(n) for n in machine.cache.match(PROMPT, 12).path]:
+        assert machine.offload._copy_published(entry) is None
+    files.flush()
+    assert (reads, machine.memory.page_reads, files.dropped) == (1, 1, 2)
+
+
+def test_counts_say_what_went_where_and_what_is_kept(tmp_path: Path) -> None:
+    machine = Machine(PAGED, host_nbytes=ROOMY, folder=tmp_path)
+    machine.serve(PROMPT, 14, snapshot=True)
+    machine.offload.files.flush()  # type: ignore[union-attr]
+    machine.cache.evict(64)
+    assert machine.bring_in(PROMPT) == 14
+    host, files = machine.offload.counts()["host"], machine.offload.counts()["files"]
+    assert (host.stored, host.stored_nbytes, host.entries) == (4, 3 * 64 + 32, 4)
+    assert (host.restored, host.restored_nbytes, host.limit_nbytes) == (4, 3 * 64 + 32, ROOMY)
+    assert (files.stored, files.stored_nbytes, files.entries) == (4, 3 * 64 + 32, 4)
+    assert (files.restored, files.damaged, files.failures, files.dropped) == (0, 0, 0, 0)
+    assert files.nbytes == sum(path.stat().st_size for path in tmp_path.iterdir())
+    machine.close()
+    (damaged, *_) = tmp_path.iterdir()
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    today = Machine(PAGED, folder=tmp_path)
+    today.bring_in(PROMPT)
+    again = today.offload.counts()
+    assert again.keys() == {"files"}
+    assert again["files"].damaged == 1
+    assert again["files"].restored_nbytes <= 3 * 64
+    today.close()

@@ -44,12 +44,14 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FolderCounters:
-    """Counts since start. `missing` entries were deleted by others; `foreign` is how many files
-    with other names the last listing saw."""
+    """Counts since start, and the bytes of contents written and read. `missing` entries were
+    deleted by others; `foreign` is how many files with other names the last listing saw."""
 
     written: int = 0
+    written_nbytes: int = 0
     write_failures: int = 0
     read: int = 0
+    read_nbytes: int = 0
     read_failures: int = 0
     missing: int = 0
     damaged: int = 0
@@ -119,6 +121,7 @@ class EntryFolder:
         self._add(entry)
         self._written_since += nbytes
         self.counters.written += 1
+        self.counters.written_nbytes += entry.nbytes
         return True
 
     def read(self, entry: Entry) -> bytearray | None:
@@ -142,6 +145,7 @@ class EntryFolder:
         with suppress(OSError):
             os.utime(self.folder / file_name(entry))
         self.counters.read += 1
+        self.counters.read_nbytes += entry.nbytes
         return content
 
     def forget(self) -> None:

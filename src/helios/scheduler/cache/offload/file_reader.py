@@ -41,12 +41,13 @@ class FileReader:
             for fetch in self._fetches:
                 fetch.cancel()
 
-    def close(self) -> None:
-        """Ends the fetches where they are, and the thread. Idempotent."""
+    def close(self, within_s: float) -> None:
+        """Ends the fetches where they are, and the thread; it isn't waited for any longer where the
+        disk is stuck. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(within_s)
 
     def _run(self) -> None:
         while True:

@@ -6,6 +6,7 @@ isn't kept, and counted.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from helios.scheduler.cache.offload.keys import Entry
 QUEUE_NBYTES: Final = 256 << 20
 AHEAD_NBYTES: Final = 64 << 20
 LOOK_AGAIN_S: Final = 60.0
+CLOSING_S: Final = 1.0
 
 
 class FileTier:
@@ -52,6 +54,11 @@ class FileTier:
     def nbytes(self) -> int:
         """Bytes of the known files."""
         return self._folder.nbytes
+
+    @property
+    def limit_nbytes(self) -> int:
+        """Bytes that the files may take."""
+        return self._folder.limit_nbytes
 
     def __len__(self) -> int:
         """Known files."""
@@ -94,7 +101,9 @@ class FileTier:
         self._reader.cancel()
         self._writer.clear()
 
-    def close(self) -> None:
-        """Writes what is queued, ends fetches and threads. Idempotent."""
-        self._reader.close()
-        self._writer.close()
+    def close(self, within_s: float = CLOSING_S) -> None:
+        """Writes what is queued, as far as there is time, and ends fetches and threads. Returns
+        soon after `within_s` whatever the disk does. Idempotent."""
+        ends_s = time.monotonic() + within_s
+        self._reader.close(within_s)
+        self._writer.close(max(ends_s - time.monotonic(), 0.0))

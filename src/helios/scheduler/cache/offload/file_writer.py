@@ -7,6 +7,7 @@ scheduler nothing and the queue no memory; it is for what can be read again for 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ class _Waiting:
 
 
 class FileWriter:
-    """`queue_nbytes` bounds the contents that wait; `dropped` counts those that it turned away.
+    """`queue_nbytes` bounds the contents that wait; `dropped` counts those that it turned away, and
+    those that nobody waited for at the end.
     What other engines did to the folder is looked for when there was nothing to do for
     `look_again_s`."""
 
@@ -46,6 +48,7 @@ class FileWriter:
         self._clearing = False
         self._busy = False
         self._closed = False
+        self._deadline_s = 0.0  # on time.monotonic's clock: nothing is begun later, once closed
         self._thread = threading.Thread(target=self._run, name="helios-cache-writer", daemon=True)
         self._thread.start()
 
@@ -91,12 +94,14 @@ class FileWriter:
             self._clearing = True
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Writes what is queued and ends the thread. Idempotent."""
+    def close(self, within_s: float) -> None:
+        """Writes what is queued, as far as that is done in time; the rest is dropped. Doesn't wait
+        longer for a disk that is stuck: what it holds up ends with the process. Idempotent."""
         with self._changed:
-            self._closed = True
+            if not self._closed:
+                self._closed, self._deadline_s = True, time.monotonic() + within_s
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(max(self._deadline_s - time.monotonic(), 0.0))
 
     def _has_work(self) -> bool:
         return bool(self._queue or self._clearing or self._looking)
@@ -109,6 +114,9 @@ class FileWriter:
                 woken = self._changed.wait_for(
                     lambda: self._has_work() or self._closed, self._look_again_s
                 )
+                if self._closed and time.monotonic() >= self._deadline_s:
+                    self.dropped += len(self._queue)
+                    self._queue.clear()
                 if self._closed and not self._has_work():
                     return
                 self._busy = True

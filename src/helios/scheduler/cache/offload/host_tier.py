@@ -19,10 +19,12 @@ ENTRY_NBYTES: Final = 512
 
 @dataclass(slots=True)
 class HostTierCounters:
-    """Counts since start."""
+    """Counts since start, and the bytes of what was stored and found."""
 
     stored: int = 0
+    stored_nbytes: int = 0
     found: int = 0
+    found_nbytes: int = 0
     evicted: int = 0
 
 
@@ -64,6 +66,7 @@ class HostTier:
         self._lengths.add(entry)
         self.nbytes += nbytes
         self.counters.stored += 1
+        self.counters.stored_nbytes += entry.nbytes
 
     def touch(self, key: bytes) -> bool:
         """Whether the content is here; it counts as used."""
@@ -78,8 +81,10 @@ class HostTier:
         if found is None:
             return None
         self._contents.move_to_end(key)
+        entry, content = found
         self.counters.found += 1
-        return found[1]
+        self.counters.found_nbytes += entry.nbytes
+        return content
 
     def clear(self) -> None:
         """Forgets everything."""

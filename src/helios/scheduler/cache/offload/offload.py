@@ -20,8 +20,9 @@ from helios.scheduler.cache.offload.fetch import Fetch
 from helios.scheduler.cache.offload.file_tier import FileTier
 from helios.scheduler.cache.offload.host_tier import HostTier
 from helios.scheduler.cache.offload.keys import Entry, KeyChain
+from helios.scheduler.cache.offload.traffic import counts
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
-from helios.scheduler.second_tier import Arrival
+from helios.scheduler.second_tier import Arrival, TierCounts
 
 
 class Offload:
@@ -52,6 +53,9 @@ class Offload:
         # Published and not yet copied for a file: where the content is on the device.
         self._uncopied: dict[bytes, _Place] = {}
         self._lock = threading.Lock()  # guards `_uncopied`
+        # Held by the writer's thread while it copies from the device.
+        self._copying = threading.Lock()
+        self._closed = False
 
     # ------------------------------------------------------------ the cache's listener
 
@@ -100,7 +104,10 @@ class Offload:
             found = self._uncopied.get(entry.key)
         if found is None:
             return None
-        content = self._read(entry, found.place)
+        with self._copying:
+            if self._closed:
+                return None
+            content = self._read(entry, found.place)
         with self._lock:
             if self._uncopied.get(entry.key) is not found:
                 return None
@@ -209,10 +216,17 @@ class Offload:
             self.files.clear()
 
     def close(self) -> None:
-        """Copies what is published and not yet in a file, and ends the threads. The device must
-        still be there. Idempotent."""
+        """Writes what is published and not yet in a file, as far as that is done within a second,
+        and ends the threads. The device must still be there; afterwards nothing touches it.
+        Idempotent."""
         if self.files is not None:
             self.files.close()
+        with self._copying:
+            self._closed = True
+
+    def counts(self) -> dict[str, TierCounts]:
+        """What each tier did and holds."""
+        return counts(self.host, self.files)
 
     # ------------------------------------------------------------ keys
 
