@@ -165,3 +165,19 @@ def test_cancelled_while_its_snapshot_is_due_or_in_flight() -> None:
         assert driver.got[1].finish is Finish.CANCELLED
         assert_as_alone(driver, request(2, prompt=3, limit=2))
         assert driver.scheduler.cache.rows.free + driver.scheduler.cache.evictable_rows == 8
+
+
+def test_a_page_that_a_resident_needs_at_once_admits_nobody() -> None:
+    """Who was admitted with it would be preempted in the same turn, and admitted again in the
+    next."""
+    driver = driver_of(
+        PARTIAL_PAGES, SchedulerOptions(queue_capacity=8), slots=3, pages=7, context=28
+    )
+    shapes = [(3, 10), (5, 8), (9, 3), (3, 3), (12, 8)]
+    requests = [request(i, prompt, limit) for i, (prompt, limit) in enumerate(shapes, 1)]
+    driver.submit(*requests)
+    rounds = 0
+    while not driver.scheduler.idle:
+        rounds += len(driver.turn())
+        assert rounds < 120
+    assert_as_alone(driver, *requests)
