@@ -9,11 +9,11 @@ from __future__ import annotations
 def show_size(nbytes: int) -> str:
     """A size in the largest binary unit that leaves at least one."""
     size = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
+    for unit, digits in (("B", 0), ("KiB", 1), ("MiB", 1), ("GiB", 2)):
         if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+            return f"{size:.{digits}f} {unit}"
         size /= 1024
-    return f"{size:.2f} GiB"
+    return f"{size:.2f} TiB"
 
 
 def counted(count: int, noun: str) -> str:

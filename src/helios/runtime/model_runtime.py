@@ -62,7 +62,7 @@ class ModelRuntime:
         selection = select(contract, manifest, capacities, available)
         refuse_unsupported(selection.programs)
         programs, plan = selection.programs, selection.plan
-        check_fits(plan, available)
+        check_fits(plan, available, capacities)
         self.contract = contract
         self._manifest = manifest
         self._device = device
