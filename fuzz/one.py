@@ -5,6 +5,7 @@ Started by `fuzz`, which sets the limits. Give it a file to run that input alone
 
 from __future__ import annotations
 
+import shlex
 import sys
 from random import Random
 
@@ -37,7 +38,12 @@ def main() -> None:
                 return altered
         return bytes(atheris.Mutate(data, limit_nbytes))
 
-    atheris.Setup([sys.argv[0], *arguments], target.run, custom_mutator=mutator)
+    def give(data: bytes) -> None:
+        target.accepts(data)
+
+    # A merge has its inputs run in further processes, by this as a shell's command.
+    command = f"{shlex.quote(sys.executable)} -m fuzz.one {name}"
+    atheris.Setup([command, *arguments], give, custom_mutator=mutator)
     atheris.Fuzz()
 
 

@@ -73,9 +73,13 @@ def stored_resource(name: str, resource: str) -> bytes:
     return core.read_resource(resource, core.decoded.executables[resource].kind)
 
 
+class NoInput(Exception):
+    """The bytes aren't what a target takes: the libraries before Helios refuse them."""
+
+
 def parsed(kind: type[Any], data: bytes) -> Any:
-    """The message, or None where the bytes are none: Protobuf's own refusal."""
+    """The message. NoInput where the bytes are none: Protobuf's own refusal."""
     try:
         return kind.FromString(data)
-    except DecodeError:
-        return None
+    except DecodeError as error:
+        raise NoInput from error

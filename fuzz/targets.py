@@ -1,4 +1,4 @@
-"""What hostile bytes are given to. A target returns, or raises something that nobody expected.
+"""What hostile bytes are given to. A target accepts, refuses, or raises what nobody expected.
 
 Refusals are HeliosErrors; whatever else leaves a target is a finding, and so is a broken promise
 (a wrong length, a path outside, an altered envelope that passes), which is asserted. The cores
@@ -15,19 +15,28 @@ from typing import Final
 from google.protobuf.message import Message
 
 from fuzz import contents, declarations, signed
-from fuzz.stored import STORED, stored, stored_envelope, stored_resource
+from fuzz.stored import STORED, NoInput, stored, stored_envelope, stored_resource
 from helios.core import format as core_format
+from helios.errors import HeliosError
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 
 
 @dataclass(frozen=True)
 class Target:
-    """`run` takes arbitrary bytes; `seeds` gives good ones. `message` is what they parse as, for
-    mutations by structure, or None."""
+    """`run` takes arbitrary bytes and lets refusals out; `seeds` gives good ones. `message` is what
+    they parse as, for mutations by structure, or None."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
     message: type[Message] | None = None
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether the bytes were accepted: False is a refusal, all that it raises a finding."""
+        try:
+            self.run(data)
+        except (HeliosError, NoInput):
+            return False
+        return True
 
 
 def _each(*names: str) -> Callable[[Callable[[str], bytes]], Callable[[], list[bytes]]]:
