@@ -27,6 +27,7 @@ from helios.cli_options import (
     InstructionSet,
     MaxActive,
     MaxTokens,
+    MirrorTimeout,
     NoOracle,
     PublisherKey,
     QueueCapacity,
@@ -34,6 +35,7 @@ from helios.cli_options import (
     SpeculativeWidth,
     Temperature,
     Threads,
+    mirror_options,
     opening_options,
     running_options,
 )
@@ -87,12 +89,12 @@ def serve(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, max_active, cache_memory)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
@@ -127,11 +129,11 @@ def generate(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Continue a text and print it as it grows."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
@@ -171,6 +173,7 @@ def chat(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import (
@@ -208,9 +211,8 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
     options = {**opening, **running, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
@@ -233,10 +235,12 @@ def inspect(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
-    opening = opening_options(publisher_key, True, core_key, cache_dir, allow_private_mirrors)
+    opening = opening_options(publisher_key, True, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(None, None, max_active, cache_memory)
     from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
@@ -269,11 +273,11 @@ def verify(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 

@@ -11,26 +11,43 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 LookUp = Callable[[str, int], Sequence[str]]
 
-# Translators put an IPv4 address into the last 32 bits of these.
-_NAT64: Final = (
+# The last 32 bits of these are an IPv4 address: compatible, translated, and by a translator.
+_IPV4_WITHIN: Final = (
+    ipaddress.IPv6Network("::/96"),
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),
     ipaddress.IPv6Network("64:ff9b::/96"),
+    ipaddress.IPv6Network("64:ff9b:1::/96"),
+)
+# Beside what is link-local: where clouds tell a machine its secrets, and what can hide one of those
+# addresses (a local translator's networks put it anywhere).
+_BARRED: Final = (
+    ipaddress.IPv4Network("100.100.100.200/32"),
+    ipaddress.IPv4Network("168.63.129.16/32"),
+    ipaddress.IPv4Network("192.0.0.192/32"),
+    ipaddress.IPv6Network("fd00:ec2::/32"),
+    ipaddress.IPv6Network("fd20:ce::/32"),
     ipaddress.IPv6Network("64:ff9b:1::/48"),
 )
+_BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a host's name stands for. `private` if any of its addresses isn't public."""
+    """What a host's name stands for. `private` if any of its addresses isn't public, `barred` if
+    any is one that nothing may be asked of."""
 
     addresses: tuple[str, ...]
     private: bool
+    barred: bool
 
 
 class Endpoints:
@@ -44,21 +61,51 @@ class Endpoints:
         self._look_up = look_up or _look_up
         self._is_public = is_public or is_public_address
         self._known: dict[tuple[str, int], Endpoint] = {}
+        self._failed: dict[tuple[str, int], tuple[float, OSError]] = {}
         self._looking = threading.Lock()
 
-    def find(self, host: str, port: int) -> Endpoint:
-        """The host's endpoint, the same one for ever. Raises OSError if nobody knows it."""
+    def find(self, host: str, port: int, *, within_s: float | None = None) -> Endpoint:
+        """The host's endpoint, the same one for ever. Raises OSError if nobody knows it, or not in
+        time."""
+        asked_s = time.monotonic()
         with self._looking:
             known = self._known.get((host, port))
             if known is None:
-                addresses = tuple(dict.fromkeys(self._look_up(host, port)))
-                if not addresses:
-                    raise OSError("it has no address")
-                private = not all(
-                    self._is_public(ipaddress.ip_address(address)) for address in addresses
-                )
-                known = self._known[host, port] = Endpoint(addresses, private)
+                failed_s, failure = self._failed.get((host, port), (asked_s, None))
+                if failure is not None and failed_s > asked_s:
+                    raise failure  # it was for this look-up that the lock was waited for
+                try:
+                    addresses = tuple(dict.fromkeys(self._ask(host, port, within_s)))
+                    if not addresses:
+                        raise OSError("it has no address")
+                except OSError as error:
+                    self._failed[host, port] = time.monotonic(), error
+                    raise
+                found = [ipaddress.ip_address(address) for address in addresses]
+                private = not all(self._is_public(address) for address in found)
+                barred = any(is_barred_address(address) for address in found)
+                known = self._known[host, port] = Endpoint(addresses, private, barred)
             return known
+
+    def _ask(self, host: str, port: int, within_s: float | None) -> Sequence[str]:
+        """Looks a host up in a thread of its own, since the system's look-up can't be told when to
+        stop; one that comes too late is left to itself."""
+        answers: SimpleQueue[Sequence[str] | Exception] = SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._look_up(host, port))
+            except Exception as error:  # raised by whoever waits
+                answers.put(error)
+
+        threading.Thread(target=ask, name="helios look-up", daemon=True).start()
+        try:
+            answer = answers.get(timeout=within_s)
+        except Empty:
+            raise TimeoutError("no name server answers in time") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def _look_up(host: str, port: int) -> list[str]:
@@ -73,14 +120,35 @@ def _look_up(host: str, port: int) -> list[str]:
 def is_public_address(address: Address) -> bool:
     """Whether an address is one of the internet's, and stands for no other one that isn't: IPv4
     addresses that are mapped, translated or tunnelled are judged as themselves."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address.teredo is not None:
-            inner = address.teredo[1]
-        if inner is None and any(address in network for network in _NAT64):
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if inner is not None:
-            return is_public_address(inner)
-    return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_unspecified
+    return not is_barred_address(address) and all(
+        one.is_global and not (one.is_multicast or one.is_reserved or one.is_unspecified)
+        for one in _meant(address)
     )
+
+
+def is_barred_address(address: Address) -> bool:
+    """Whether nothing is ever asked of an address, whatever the user permits: link-local,
+    multicast, unspecified, or a cloud's own, also as an IPv4 address inside."""
+    return any(
+        one.is_link_local
+        or one.is_multicast
+        or one.is_unspecified
+        or one == _BROADCAST
+        or any(one in network for network in _BARRED)
+        for one in _meant(address)
+    )
+
+
+def _meant(address: Address) -> tuple[Address, ...]:
+    """The addresses that one stands for: the IPv4 addresses inside, or itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return (address,)
+    if address.is_loopback or address.is_unspecified:
+        return (address,)
+    if (inner := address.ipv4_mapped or address.sixtofour) is not None:
+        return (inner,)
+    if address.teredo is not None:
+        return address.teredo  # the relay's server and the client
+    if any(address in network for network in _IPV4_WITHIN):
+        return (ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF),)
+    return (address,)
