@@ -20,6 +20,7 @@ from typing import Final
 
 from fuzz import corpus
 from fuzz.targets import TARGETS
+from fuzz.words import dictionary
 
 WORK: Final = Path("build") / "fuzz"
 CORPUS: Final = WORK / "corpus"
@@ -61,6 +62,10 @@ def run(name: str, seconds: int) -> bool:
     limits = [f"-max_total_time={seconds}", f"-timeout={_INPUT_LIMIT_S}"]
     limits += [f"-rss_limit_mb={_MEMORY_LIMIT_MIB}", f"-max_len={_INPUT_LIMIT_NBYTES}"]
     quiet = ["-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={WORK}/{name}-"]
+    if TARGETS[name].words:
+        words = WORK / f"{name}.dict"
+        words.write_text(dictionary(TARGETS[name].words))
+        limits.append(f"-dict={words}")
     return subprocess.run([*command, *limits, *quiet], check=False).returncode == 0
 
 

@@ -9,7 +9,9 @@ from fuzz.stored import parsed, stored, stored_resource
 from helios import contract as contracts
 from helios.contract.json_form import from_json
 from helios.frontend.bootstrap import assemble
+from helios.frontend.budget import RenderBudget
 from helios.frontend.prepare import GenerationOptions
+from helios.frontend.template import ChatTemplate
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.manifest_checks import check_manifest
@@ -19,6 +21,8 @@ from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 
 _CACHE_NBYTES: Final = 1 << 20
+_FEW_ITERATIONS: Final = 2000
+_LITTLE_WORK: Final = 1 << 22
 
 
 def run_contract(data: bytes) -> None:
@@ -92,9 +96,13 @@ def run_tokenizer(data: bytes) -> None:
 
 
 def run_template(data: bytes) -> None:
-    """A chat template, and a conversation through it."""
+    """A chat template, and a conversation through it. One that uses up a small budget is left at
+    that: all of the usual one may take ten seconds, and shows nothing more."""
     text = data.decode("utf-8", "replace")
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "the sea "}]
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    budget = RenderBudget(iterations=_FEW_ITERATIONS, work=_LITTLE_WORK)
+    ChatTemplate(text, tokens).render(messages, budget=budget)
     frontend = assemble(stored("payload-2").contract, _tokenizer(), text)
     frontend.preparer.prepare_chat(messages, GenerationOptions(max_tokens=1))
 
