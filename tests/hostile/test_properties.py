@@ -86,7 +86,7 @@ def test_altered_inputs_do_differ() -> None:
     for name, target in JSON.items():
         seed = target.seeds()[0]
         altered = {json_values.altered(seed, Random(n), 1) for n in range(50)}
-        assert len(altered - {seed}) > 40, name
+        assert len({data for data in altered if json.loads(data) != json.loads(seed)}) > 30, name
 
 
 @given(document=st.recursive(st.none() | st.text() | st.floats(), st.lists), seed=st.integers())
