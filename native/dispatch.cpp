@@ -10,8 +10,8 @@ namespace helios {
 namespace {
 
 template <const LogitScans& Scans>
-void run_sample_with(const Launch& launch, const Worker& worker) {
-  run_sample(launch, worker, Scans);
+void run_sample_with(const Launch& launch, const Piece& piece) {
+  run_sample(launch, piece, Scans);
 }
 
 template <const LogitScans& Scans>

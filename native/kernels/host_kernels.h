@@ -9,13 +9,13 @@
 
 namespace helios {
 
-void run_scatter_i32(const Launch&, const Worker&);
-void run_initialize_requests(const Launch&, const Worker&);
-void run_load_pending(const Launch&, const Worker&);
-void run_select_last(const Launch&, const Worker&);
-void run_commit(const Launch&, const Worker&);
+void run_scatter_i32(const Launch&, const Piece&);
+void run_initialize_requests(const Launch&, const Piece&);
+void run_load_pending(const Launch&, const Piece&);
+void run_select_last(const Launch&, const Piece&);
+void run_commit(const Launch&, const Piece&);
 
-void run_sample(const Launch&, const Worker&, const LogitScans&);
+void run_sample(const Launch&, const Piece&, const LogitScans&);
 std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
 
 }  // namespace helios
