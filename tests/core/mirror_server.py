@@ -26,7 +26,7 @@ class MirrorServer(ThreadingHTTPServer):
         self.files = files
         self.requests: list[tuple[str, str, str]] = []
         self.released = threading.Event()  # ends whatever stalls
-        self.gate = threading.Event()  # what `/gated` waits for
+        self.gate = threading.Event()  # what gated answers wait for
         self.busy = 0  # requests that `/busy` still refuses
         self.secure = False
 
@@ -125,10 +125,51 @@ def _drips(call: _Handler) -> None:
             return
 
 
+def _drips_first(call: _Handler) -> None:
+    """Drips the first chunk, has the others."""
+    (_drips if call.start == 0 else _good)(call)
+
+
 def _drips_header(call: _Handler) -> None:
     call.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Long: ")
     while not call.server.released.wait(0.1):
         call.wfile.write(b"x")
+
+
+def _hints(call: _Handler) -> None:
+    """Announces an answer for ever."""
+    while True:
+        call.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+
+
+def _padded(call: _Handler) -> None:
+    """Sends quickly, and hardly any of it is content."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    while True:
+        call.wfile.write(b"1;" + b"x" * 60_000 + b"\r\nx\r\n")
+
+
+def _slow_once(call: _Handler) -> None:
+    """Stops within the content the first time that it is asked."""
+    call.head()
+    half = len(call.content) // 2
+    call.body(call.content[:half])
+    if len(call.server.requests) == 1:
+        call.server.released.wait()
+    call.body(call.content[half:])
+
+
+def _gated(call: _Handler) -> None:
+    """Waits with its answer."""
+    call.server.gate.wait()
+    _good(call)
+
+
+def _gated_after_first(call: _Handler) -> None:
+    """Has the first chunk at once; waits with the others."""
+    if call.start > 0:
+        call.server.gate.wait()
+    _good(call)
 
 
 def _endless(call: _Handler) -> None:
@@ -237,7 +278,13 @@ BEHAVIOURS: dict[str, Callable[[_Handler], None]] = {
     "stalls": _stalls,
     "silent": _silent,
     "drips": _drips,
+    "drips-first": _drips_first,
     "drips-header": _drips_header,
+    "hints": _hints,
+    "padded": _padded,
+    "slow-once": _slow_once,
+    "gated": _gated,
+    "gated-after-first": _gated_after_first,
     "endless": _endless,
     "endless-header": _endless_header,
     "longer": _longer,

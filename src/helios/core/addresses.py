@@ -37,6 +37,7 @@ _BARRED: Final = (
     ipaddress.IPv6Network("fd20:ce::/32"),
     ipaddress.IPv6Network("64:ff9b:1::/48"),
 )
+_SITE_LOCAL: Final = ipaddress.IPv6Network("fec0::/10")
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
 
@@ -121,8 +122,7 @@ def is_public_address(address: Address) -> bool:
     """Whether an address is one of the internet's, and stands for no other one that isn't: IPv4
     addresses that are mapped, translated or tunnelled are judged as themselves."""
     return not is_barred_address(address) and all(
-        one.is_global and not (one.is_multicast or one.is_reserved or one.is_unspecified)
-        for one in _meant(address)
+        one.is_global and not one.is_reserved and one not in _SITE_LOCAL for one in _meant(address)
     )
 
 
