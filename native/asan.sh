@@ -10,7 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
 generator=()
 if command -v ninja > /dev/null; then generator=(-G Ninja); fi
 cmake -S "$here" -B "$scratch/build" "${generator[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DHELIOS_SANITIZE=ON "-DPython_EXECUTABLE=$python" > "$scratch/configure.log" 2>&1 \
+  -DHELIOS_SANITIZE=address,undefined "-DPython_EXECUTABLE=$python" > "$scratch/configure.log" 2>&1 \
   || { cat "$scratch/configure.log" >&2; exit 1; }
 cmake --build "$scratch/build" --parallel 2 > "$scratch/build.log" 2>&1 \
   || { cat "$scratch/build.log" >&2; exit 1; }

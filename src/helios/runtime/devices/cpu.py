@@ -147,6 +147,8 @@ class CpuDevice:
                 np.array(integers, np.int64),
                 np.ascontiguousarray(offsets[:, 2]),
                 np.array(floats, np.float64),
+                # Also where nobody closes the device: its threads use the memory until they end.
+                owners=self._views,
             )
         except ValueError as error:
             raise ContractError(str(error), where=f"program {program.name}") from error
