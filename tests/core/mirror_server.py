@@ -15,6 +15,17 @@ from urllib.parse import unquote
 PIECE = bytes(64 << 10)
 
 
+class Clock:
+    """Seconds, of which one goes by with each piece that a server drips: whoever measures rates by
+    it finds out at once, however quick or busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class MirrorServer(ThreadingHTTPServer):
     """Serves `files` by name. `requests` holds behaviour, name and range of each request."""
 
@@ -29,6 +40,7 @@ class MirrorServer(ThreadingHTTPServer):
         self.gate = threading.Event()  # what gated answers wait for
         self.busy = 0  # requests that `/busy` still refuses
         self.secure = False
+        self.clock = Clock()
 
     @property
     def url(self) -> str:
@@ -117,12 +129,11 @@ def _silent(call: _Handler) -> None:
 
 
 def _drips(call: _Handler) -> None:
-    """Never silent for long, and never done."""
+    """A byte a second."""
     call.head()
     for _ in call.content:
         call.body(b"x")
-        if call.server.released.wait(0.1):
-            return
+        call.server.clock.now += 1
 
 
 def _drips_first(call: _Handler) -> None:
@@ -132,31 +143,29 @@ def _drips_first(call: _Handler) -> None:
 
 def _drips_header(call: _Handler) -> None:
     call.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Long: ")
-    while not call.server.released.wait(0.1):
+    while True:
         call.wfile.write(b"x")
+        call.server.clock.now += 1
 
 
 def _hints(call: _Handler) -> None:
     """Announces an answer for ever."""
     while True:
-        call.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1000)
+        call.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        call.server.clock.now += 1
 
 
 def _padded(call: _Handler) -> None:
-    """Sends quickly, and hardly any of it is content."""
+    """Sends ten kilobytes a second, and one byte of them is content."""
     call.head(Content_Length="", Transfer_Encoding="chunked")
     while True:
-        call.wfile.write(b"1;" + b"x" * 60_000 + b"\r\nx\r\n")
+        call.wfile.write(b"1;" + b"x" * 10_000 + b"\r\nx\r\n")
+        call.server.clock.now += 1
 
 
 def _slow_once(call: _Handler) -> None:
-    """Stops within the content the first time that it is asked."""
-    call.head()
-    half = len(call.content) // 2
-    call.body(call.content[:half])
-    if len(call.server.requests) == 1:
-        call.server.released.wait()
-    call.body(call.content[half:])
+    """Drips, the first time that it is asked."""
+    (_drips if len(call.server.requests) == 1 else _good)(call)
 
 
 def _gated(call: _Handler) -> None:
@@ -246,10 +255,9 @@ def _breaks_once(call: _Handler) -> None:
 
 
 def _first_only(call: _Handler) -> None:
-    """Has the first chunk, and only then refuses the others."""
+    """Has the first chunk; waits before it refuses the others."""
     if call.start == 0:
         _good(call)
-        call.server.gate.set()
     else:
         call.server.gate.wait()
         _status(404)(call)

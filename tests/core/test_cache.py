@@ -66,6 +66,14 @@ def partial(cache: Path, resource: str = "weights") -> Path:
     return cache / "partial" / NAMES[resource]
 
 
+def holds_first_chunk(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(CHUNK) == WEIGHTS[:CHUNK]
+    except FileNotFoundError:
+        return False
+
+
 def test_an_entry_is_the_content_and_nothing_else_is_left(folder: Path, cache: Path) -> None:
     assert weights(folder, cache) == WEIGHTS
     assert [p.relative_to(cache) for p in cache.rglob("*") if p.is_file()] == [
@@ -138,9 +146,21 @@ def test_an_interrupted_fetch_is_taken_up_where_it_stopped(
     folder: Path, cache: Path, server: MirrorServer
 ) -> None:
     locate(folder, "weights", url(server, "first-only", "weights"))
-    with pytest.raises(CoreError, match="status 404"):
-        weights(folder, cache)
-    assert partial(cache).read_bytes()[:CHUNK] == WEIGHTS[:CHUNK]
+    failures: list[CoreError] = []
+
+    def fail() -> None:
+        with pytest.raises(CoreError, match="status 404") as failed:
+            weights(folder, cache)
+        failures.append(failed.value)
+
+    fetching = threading.Thread(target=fail)
+    fetching.start()
+    while fetching.is_alive() and not holds_first_chunk(partial(cache)):
+        pass
+    server.gate.set()
+    fetching.join()
+    assert len(failures) == 1
+    assert holds_first_chunk(partial(cache))
     assert not entry(cache).exists()
     server.requests.clear()
     locate(folder, "weights", url(server, "good", "weights"))

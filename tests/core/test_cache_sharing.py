@@ -21,7 +21,7 @@ import pytest
 from helios.errors import CoreError
 from tests.core.mirror_server import MirrorServer, serving
 from tests.core.sample_core import NAMESPACE, WEIGHTS, write_core
-from tests.core.test_cache import CHUNK, entry, partial, weights
+from tests.core.test_cache import CHUNK, entry, holds_first_chunk, partial, weights
 from tests.core.test_mirrors import BY_NAME, RANGES, locate, url
 
 # Processes start as new interpreters: nothing is shared but the files.
@@ -63,14 +63,6 @@ def waiting_for(path: Path) -> int:
     inode = f":{path.stat().st_ino} "
     with open("/proc/locks") as locks:
         return sum("->" in line and inode in line for line in locks)
-
-
-def holds_first_chunk(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(CHUNK) == WEIGHTS[:CHUNK]
-    except FileNotFoundError:
-        return False
 
 
 def test_others_go_on_where_one_was_killed(folder: Path, cache: Path, server: MirrorServer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,14 +14,24 @@ from helios.core import OpenedCore, ResourceKind
 from helios.core.addresses import Endpoints
 from helios.core.fetch import Fetcher
 from helios.core.format import LOCATIONS_FILE
-from helios.core.mirror import MirrorClient, Patience
+from helios.core.mirror import MirrorClient
 from helios.core.mirror_choice import MirrorRecord, ResourceMirrors
+from helios.core.pinned_network import PinnedNetwork
 from helios.core.resources import WeightResource
 from helios.errors import CoreError
 from helios.schema import core_pb2 as pb
-from tests.core.mirror_server import MirrorServer, serving
+from tests.core.mirror_server import Clock, MirrorServer, serving
 from tests.core.sample_core import CONTENT, WEIGHTS, write_core
-from tests.core.test_mirrors import BRIEF, BY_NAME, PATIENCE, local_only, opened, url
+from tests.core.test_mirrors import (
+    BRIEF,
+    BY_NAME,
+    LONG,
+    PATIENCE,
+    local_only,
+    opened,
+    url,
+    write_long_core,
+)
 
 
 @pytest.fixture
@@ -152,25 +161,56 @@ def test_of_one_host_the_folder_that_failed_comes_last(
     assert url(server, "lies", "template") not in asked
 
 
+@pytest.fixture
+def long_folder(tmp_path: Path, server: MirrorServer, bad: MirrorServer) -> Path:
+    return write_long_core(tmp_path / "long", server, bad)
+
+
 def test_a_slow_mirror_is_left_for_another_and_taken_where_none_is_left(
-    folder: Path, server: MirrorServer, bad: MirrorServer, asked: list[str]
+    long_folder: Path, server: MirrorServer, bad: MirrorServer, asked: list[str]
 ) -> None:
-    # So fast is nobody: what stops within its content is too slow after the grace.
-    patience = Patience(grace_s=2.0, brisk_rate=1 << 50, attempts=1)
-    slow, missing = url(bad, "slow-once", "oracle"), url(server, "missing", "oracle")
-    locate_all(folder, {"oracle": [slow, missing]})
-    assert read(opened(folder, patience=patience), "oracle") == CONTENT["oracle"][1]
+    slow, missing = f"{bad.url}/slow-once/long", f"{server.url}/missing/long"
+    locate_all(long_folder, {"oracle": [slow, missing]})
+    core = opened(long_folder, clock=bad.clock)
+    assert core.find_resource("oracle").read_bytes() == LONG
     assert asked == [slow, missing, slow]
 
 
-def test_a_slow_mirror_that_is_the_only_one_may_take_its_time(
-    folder: Path, bad: MirrorServer, asked: list[str]
+def test_a_slow_mirror_that_is_the_only_one_is_asked_again(
+    long_folder: Path, bad: MirrorServer, asked: list[str]
 ) -> None:
-    patience = Patience(grace_s=2.0, brisk_rate=1 << 50, attempts=2, pause_s=0.0)
-    only = url(bad, "slow-once", "oracle")
-    locate_all(folder, {"oracle": [only]})
-    assert read(opened(folder, patience=patience), "oracle") == CONTENT["oracle"][1]
+    only = f"{bad.url}/slow-once/long"
+    locate_all(long_folder, {"oracle": [only]})
+    core = opened(long_folder, clock=bad.clock)
+    assert core.find_resource("oracle").read_bytes() == LONG
     assert asked == [only, only]
+
+
+def test_a_mirror_must_be_brisker_where_another_could_be(
+    long_folder: Path,
+    server: MirrorServer,
+    bad: MirrorServer,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, advance = Clock(), PinnedNetwork.advance
+
+    def paced(network: PinnedNetwork, nbytes: int) -> None:
+        clock.now += nbytes / (64 << 10)
+        advance(network, nbytes)
+
+    monkeypatch.setattr(PinnedNetwork, "advance", paced)
+    first, second = (f"{mirror.url}/good/long" for mirror in (bad, server))
+    locate_all(long_folder, {"oracle": [first]})
+    core = opened(long_folder, clock=clock)
+    assert core.find_resource("oracle").read_bytes() == LONG
+    assert asked == [first]
+    shutil.rmtree(long_folder.parent / "cache")
+    asked.clear()
+    locate_all(long_folder, {"oracle": [first, second]})
+    core = opened(long_folder, clock=clock)
+    assert core.find_resource("oracle").read_bytes() == LONG
+    assert asked == [first, second]
 
 
 def test_mirrors_are_chosen_by_what_became_of_them() -> None:
@@ -202,9 +242,11 @@ def test_an_error_in_one_thread_ends_the_others(
     content = core.decoded.weights["weights"]
     assert isinstance(content, WeightResource)
     readable = os.open(folder / "core.pb", os.O_RDONLY)
-    patience = replace(PATIENCE, grace_s=1e6)
     fetcher = Fetcher(
-        allow_private=False, patience=patience, endpoints=Endpoints(is_public=local_only)
+        allow_private=False,
+        patience=PATIENCE,
+        endpoints=Endpoints(is_public=local_only),
+        clock=Clock(),  # stands still: nothing is ever too slow
     )
     try:
         with pytest.raises(OSError, match="Bad file descriptor"):

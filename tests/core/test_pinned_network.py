@@ -9,14 +9,7 @@ import pytest
 
 from helios.core.addresses import Endpoint
 from helios.core.pinned_network import PinnedNetwork
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.core.mirror_server import Clock
 
 
 @pytest.fixture
@@ -35,12 +28,13 @@ def network(clock: Clock) -> PinnedNetwork:
 def test_a_step_gets_what_is_left_of_the_grace(network: PinnedNetwork, clock: Clock) -> None:
     assert network.left_s(None) == 10.0
     assert network.left_s(5.0) == 5.0
+    assert not network.is_late()
     clock.now += 7
     assert network.left_s(5.0) == 3.0
     clock.now += 3
     with pytest.raises(httpcore.ReadTimeout):
         network.left_s(5.0)
-    assert not network.is_too_slow()  # nothing came at all
+    assert network.is_late()
     network.begin(10.0, 100)
     assert network.left_s(None) == 10.0
 
@@ -54,7 +48,7 @@ def test_content_earns_time(network: PinnedNetwork, clock: Clock) -> None:
     network.advance(100)
     assert network.left_s(None) == 2.0
     clock.now += 2
-    assert network.is_too_slow()
+    assert network.is_late()
     with pytest.raises(httpcore.ReadTimeout):
         network.left_s(None)
 
@@ -63,12 +57,12 @@ def test_what_comes_early_is_not_saved_up(network: PinnedNetwork, clock: Clock) 
     network.advance(1_000_000)
     assert network.left_s(None) == 10.0
     clock.now += 10
-    assert network.is_too_slow()
+    assert network.is_late()
 
 
 def test_drips_do_not_hold_an_attempt_open(network: PinnedNetwork, clock: Clock) -> None:
     steps = 0
-    while not network.is_too_slow():
+    while not network.is_late():
         clock.now += 1
         network.advance(1)
         steps += 1

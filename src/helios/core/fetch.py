@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -36,7 +37,8 @@ class MirrorsExhausted(CoreError):
 
 class Fetcher:
     """Settings, look-ups and experiences that fetches share; one for each opening of a core.
-    `allow_private` lets locations name private addresses."""
+    `allow_private` lets locations name private addresses. `clock`, in seconds, is what mirrors'
+    rates are measured by."""
 
     def __init__(
         self,
@@ -44,10 +46,12 @@ class Fetcher:
         allow_private: bool,
         patience: Patience | None = None,
         endpoints: Endpoints | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._allow_private = allow_private
         self._patience = patience or Patience()
         self._endpoints = endpoints or Endpoints()
+        self._clock = clock
         self._record = MirrorRecord()
         self._tls = httpx.create_ssl_context()
 
@@ -67,6 +71,7 @@ class Fetcher:
                 self._tls,
                 allow_private=self._allow_private,
                 ended=ended,
+                clock=self._clock,
             )
             try:
                 for number in numbers:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 import ssl
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,7 +85,7 @@ class MirrorSlow(MirrorFailed):
 class MirrorClient:
     """Asks for ranges, one after the other; not shared between threads. `tls` says which
     certificates hold. `allow_private` lets a location name a private address; a redirect leads to
-    one only from one. `ended` makes it give up, from another thread."""
+    one only from one. `ended` makes it give up, from another thread. `clock` is that of rates."""
 
     def __init__(
         self,
@@ -94,11 +95,12 @@ class MirrorClient:
         *,
         allow_private: bool,
         ended: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._endpoints = endpoints
         self._patience = patience
         self._allow_private = allow_private
-        self._network = PinnedNetwork(ended)
+        self._network = PinnedNetwork(ended, clock)
         self._pool = httpcore.ConnectionPool(
             ssl_context=tls,
             keepalive_expiry=30.0,
@@ -120,7 +122,7 @@ class MirrorClient:
         try:
             return self._read_range(_parsed(url, where), start, nbytes, total_nbytes, where)
         except httpcore.TimeoutException as error:
-            if self._network.is_too_slow():
+            if self._network.is_late() and not isinstance(error, httpcore.ConnectTimeout):
                 raise MirrorSlow(f"sends less than {rate / 1024:.0f} KiB/s", where=where) from error
             raise MirrorFailed("didn't answer in time", where=where) from error
         except httpcore.ConnectError as error:

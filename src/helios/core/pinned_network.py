@@ -34,7 +34,6 @@ class PinnedNetwork(httpcore.NetworkBackend):
         self._clock = clock
         self._deadline_s = self._grace_s = 0.0
         self._rate = 1
-        self._flowing = False
         self._approved: dict[tuple[str, int], Endpoint] = {}
         self._sockets = httpcore.SyncBackend()
 
@@ -44,7 +43,6 @@ class PinnedNetwork(httpcore.NetworkBackend):
         self._grace_s = grace_s
         self._rate = rate
         self._deadline_s = self._clock() + grace_s
-        self._flowing = False
         self._approved.clear()
 
     def approve(self, host: str, port: int, endpoint: Endpoint) -> None:
@@ -55,11 +53,10 @@ class PinnedNetwork(httpcore.NetworkBackend):
         """Grants the time for content that arrived. What comes early isn't saved up."""
         earned_s = self._deadline_s + nbytes / self._rate
         self._deadline_s = min(earned_s, self._clock() + self._grace_s)
-        self._flowing = True
 
-    def is_too_slow(self) -> bool:
-        """Whether the attempt's time is over though content came."""
-        return self._flowing and self._clock() >= self._deadline_s
+    def is_late(self) -> bool:
+        """Whether the attempt's time is over."""
+        return self._clock() >= self._deadline_s
 
     def left_s(self, timeout_s: float | None) -> float:
         """Seconds that the next step may take. Raises httpcore.ReadTimeout if there are none."""
