@@ -181,6 +181,68 @@ def _gated_after_first(call: _Handler) -> None:
     _good(call)
 
 
+def _trailers(call: _Handler) -> None:
+    """All of the content, and then no end of what may follow it."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    call.wfile.write(b"%x\r\n%s\r\n0\r\n" % (len(call.content), call.content))
+    while True:
+        call.wfile.write(b"X-More: " + b"x" * 1000 + b"\r\n")
+        call.server.clock.now += 1
+
+
+def _twice(call: _Handler) -> None:
+    """Answers what wasn't asked as well, on the same connection."""
+    _good(call)
+    call.head()
+    call.body(bytes(len(call.content)))
+
+
+def _empty(call: _Handler) -> None:
+    call.head(nbytes=0)
+
+
+def _chunked(call: _Handler) -> None:
+    """Right, and of no length that is said beforehand."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    for start in range(0, len(call.content), len(PIECE)):
+        piece = call.content[start : start + len(PIECE)]
+        call.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    call.wfile.write(b"0\r\n\r\n")
+
+
+def _until_closed(call: _Handler) -> None:
+    """Right, as HTTP/1.0 does it."""
+    call.protocol_version = "HTTP/1.0"
+    call.head(Content_Length="")
+    call.body(call.content)
+    call.close_connection = True
+
+
+def _many_parts(call: _Handler) -> None:
+    body = b"--x\r\nContent-Range: bytes %d-%d/%d\r\n\r\n%s\r\n--x--\r\n" % (
+        *(call.start, call.end - 1, call.total),
+        call.content,
+    )
+    call.head(nbytes=len(body), Content_Range="", Content_Type="multipart/byteranges; boundary=x")
+    call.body(body)
+
+
+def _two_lengths(call: _Handler) -> None:
+    call.send_response(206)
+    call.send_header("Content-Range", f"bytes {call.start}-{call.end - 1}/{call.total}")
+    for nbytes in (len(call.content), 1):
+        call.send_header("Content-Length", str(nbytes))
+    call.end_headers()
+    call.body(call.content)
+
+
+def _huge_header(call: _Handler) -> None:
+    """One line, longer than anybody reads."""
+    call.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Long: ")
+    while True:
+        call.wfile.write(b"x" * 10_000)
+
+
 def _endless(call: _Handler) -> None:
     call.head(Content_Length="", Transfer_Encoding="chunked")
     while True:
@@ -293,6 +355,14 @@ BEHAVIOURS: dict[str, Callable[[_Handler], None]] = {
     "slow-once": _slow_once,
     "gated": _gated,
     "gated-after-first": _gated_after_first,
+    "trailers": _trailers,
+    "twice": _twice,
+    "empty": _empty,
+    "chunked": _chunked,
+    "until-closed": _until_closed,
+    "many-parts": _many_parts,
+    "two-lengths": _two_lengths,
+    "huge-header": _huge_header,
     "endless": _endless,
     "endless-header": _endless_header,
     "longer": _longer,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from helios.core.partial_files import locked
 from helios.errors import CoreError
 from tests.core.mirror_server import MirrorServer, serving
 from tests.core.sample_core import NAMESPACE, WEIGHTS, write_core
@@ -167,6 +168,18 @@ def test_a_file_that_is_always_removed_is_given_up(
     monkeypatch.setattr("helios.core.cache.os.fsync", remove)
     with pytest.raises(CoreError, match="its file was removed 3 times while it was filled"):
         weights(folder, cache)
+
+
+def test_a_process_that_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
+    """It has the file open as well, and may live long."""
+    path = tmp_path / "partial"
+    with locked(path) as file:
+        forked = os.dup(file.fileno())
+    try:
+        with path.open("rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(forked)
 
 
 def test_a_full_disk_is_named_and_what_was_fetched_is_kept(

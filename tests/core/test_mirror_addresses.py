@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from helios.core import OpenedCore, ResourceKind, open_core
-from helios.core.addresses import Endpoints, is_barred_address, is_public_address
+from helios.core.addresses import Endpoint, Endpoints, is_barred_address, is_public_address
 from helios.core.cache import ResourceCache
 from helios.core.fetch import Fetcher
 from helios.errors import CoreError
@@ -126,62 +126,77 @@ def test_what_is_permitted_still_serves(folder: Path, server: MirrorServer) -> N
     assert permitted(folder).read_resource("template", ResourceKind.CHAT_TEMPLATE) == TEMPLATE
 
 
-def test_a_look_up_that_nobody_answers_is_given_up() -> None:
+def test_a_look_up_that_nobody_answers_is_given_up_and_not_repeated() -> None:
+    asked: list[str] = []
     answered = threading.Event()
 
     def look_up(host: str, port: int) -> list[str]:
+        asked.append(host)
         answered.wait()
         return ["192.0.2.1"]
 
     endpoints = Endpoints(look_up=look_up)
-    with pytest.raises(OSError, match="no name server answers in time"):
-        endpoints.find("mirror.test", 80, within_s=0.01)
+    for _ in range(3):  # as threads do that want the same host
+        with pytest.raises(OSError, match="no name server answers in time"):
+            endpoints.find("mirror.test", 80, within_s=0.0)
     answered.set()
     assert endpoints.find("mirror.test", 80).addresses == ("192.0.2.1",)
+    assert asked == ["mirror.test"]
 
 
-def test_who_waited_for_a_look_up_takes_its_failure() -> None:
-    """Else threads that want the same unknown host would wait for one look-up after the other."""
-    asked: list[str] = []
-    waiting = threading.Event()
-    failures: list[OSError] = []
+def test_a_host_that_nobody_knows_holds_up_no_other() -> None:
+    answered = threading.Event()
 
     def look_up(host: str, port: int) -> list[str]:
-        asked.append(host)
-        waiting.wait()
-        raise OSError("nobody knows it")
+        if host == "slow.test":
+            answered.wait()
+        return ["192.0.2.1"]
 
     endpoints = Endpoints(look_up=look_up)
+    with pytest.raises(OSError, match="in time"):
+        endpoints.find("slow.test", 80, within_s=0.0)
+    assert endpoints.find("mirror.test", 80).addresses == ("192.0.2.1",)
+    answered.set()
 
-    def find() -> None:
-        try:
+
+def test_a_host_that_is_not_known_now_may_be_later() -> None:
+    answers: list[list[str] | OSError] = [OSError("nobody knows it"), [], ["192.0.2.1"]]
+
+    def look_up(host: str, port: int) -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    endpoints = Endpoints(look_up=look_up)
+    for reason in ("nobody knows it", "it has no address"):
+        with pytest.raises(OSError, match=reason):
             endpoints.find("mirror.test", 80)
-        except OSError as error:
-            failures.append(error)
+    assert endpoints.find("mirror.test", 80) is endpoints.find("mirror.test", 80)
 
-    class Watched:
-        """The lock, which says when the second thread has come to it."""
 
-        def __init__(self) -> None:
-            self._lock, self._comers = threading.Lock(), 0
+def test_a_mirror_whose_name_server_stalls_is_survived(folder: Path, server: MirrorServer) -> None:
+    answered = threading.Event()
 
-        def __enter__(self) -> None:
-            self._comers += 1
-            if self._comers == 2:
-                waiting.set()
-            self._lock.acquire()
+    def look_up(host: str, port: int) -> list[str]:
+        if host == "slow.test":
+            answered.wait()
+        return ["127.0.0.1"]
 
-        def __exit__(self, *error: object) -> None:
-            self._lock.release()
+    class Impatient(Endpoints):
+        """Waits for that host alone no longer than for anything real."""
 
-    endpoints._looking = Watched()  # type: ignore[assignment]
-    threads = [threading.Thread(target=find) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [str(failure) for failure in failures] == ["nobody knows it"] * 2
-    assert asked == ["mirror.test"]
-    with pytest.raises(OSError, match="nobody knows it"):
-        endpoints.find("mirror.test", 80)  # asked later, it is looked up anew
-    assert asked == ["mirror.test"] * 2
+        def find(self, host: str, port: int, *, within_s: float | None = None) -> Endpoint:
+            return super().find(host, port, within_s=0.0 if host == "slow.test" else within_s)
+
+    slow = "http://slow.test/x"
+    locate(folder, "template", slow)
+    core = permitted(folder, Impatient(look_up=look_up))
+    try:
+        with pytest.raises(CoreError, match=r"slow\.test isn't known \(no name server .*2 times"):
+            core.read_resource("template", ResourceKind.CHAT_TEMPLATE)
+        locate(folder, "template", slow, url(server, "good", "template"))
+        core = permitted(folder, Impatient(look_up=look_up))
+        assert core.read_resource("template", ResourceKind.CHAT_TEMPLATE) == TEMPLATE
+    finally:
+        answered.set()

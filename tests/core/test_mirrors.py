@@ -144,6 +144,11 @@ REFUSED = [
     ("whole", "sends the whole where a range was asked for"),
     ("encoded", "sends its content encoded"),
     ("no-http", "broke off"),
+    ("huge-header", "broke off"),
+    ("two-lengths", "broke off"),
+    ("many-parts", "sends a part and doesn't say which"),
+    ("empty", r"ends after 0 of \d+ bytes, 2 times"),
+    ("trailers", "broke off"),
     ("missing", "answers with status 404"),
     ("unsatisfiable", "answers with status 416"),
     ("broken", "answers with status 500, 2 times"),
@@ -204,6 +209,14 @@ def test_a_mirror_that_fails_now_and_then_is_asked_again(
     locate(folder, "weights", url(server, behaviour, "weights"))
     assert weights(folder) == WEIGHTS
     assert len(server.requests) == (4 if behaviour == "busy" else 6)
+
+
+@pytest.mark.parametrize("behaviour", ["chunked", "until-closed", "twice"])
+def test_a_mirror_may_send_its_content_in_other_ways(
+    folder: Path, server: MirrorServer, behaviour: str
+) -> None:
+    locate(folder, "weights", url(server, behaviour, "weights"), url(server, "good", "weights"))
+    assert weights(folder) == WEIGHTS
 
 
 def test_a_mirror_without_ranges_serves_what_is_one_range(

@@ -11,10 +11,9 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -61,52 +60,48 @@ class Endpoints:
     ) -> None:
         self._look_up = look_up or _look_up
         self._is_public = is_public or is_public_address
-        self._known: dict[tuple[str, int], Endpoint] = {}
-        self._failed: dict[tuple[str, int], tuple[float, OSError]] = {}
-        self._looking = threading.Lock()
+        self._found: dict[tuple[str, int], Future[Endpoint]] = {}
+        self._changing = threading.Lock()
 
     def find(self, host: str, port: int, *, within_s: float | None = None) -> Endpoint:
         """The host's endpoint, the same one for ever. Raises OSError if nobody knows it, or not in
-        time."""
-        asked_s = time.monotonic()
-        with self._looking:
-            known = self._known.get((host, port))
-            if known is None:
-                failed_s, failure = self._failed.get((host, port), (asked_s, None))
-                if failure is not None and failed_s > asked_s:
-                    raise failure  # it was for this look-up that the lock was waited for
-                try:
-                    addresses = tuple(dict.fromkeys(self._ask(host, port, within_s)))
-                    if not addresses:
-                        raise OSError("it has no address")
-                except OSError as error:
-                    self._failed[host, port] = time.monotonic(), error
-                    raise
-                found = [ipaddress.ip_address(address) for address in addresses]
-                private = not all(self._is_public(address) for address in found)
-                barred = any(is_barred_address(address) for address in found)
-                known = self._known[host, port] = Endpoint(addresses, private, barred)
-            return known
-
-    def _ask(self, host: str, port: int, within_s: float | None) -> Sequence[str]:
-        """Looks a host up in a thread of its own, since the system's look-up can't be told when to
-        stop; one that comes too late is left to itself."""
-        answers: SimpleQueue[Sequence[str] | Exception] = SimpleQueue()
-
-        def ask() -> None:
-            try:
-                answers.put(self._look_up(host, port))
-            except Exception as error:  # raised by whoever waits
-                answers.put(error)
-
-        threading.Thread(target=ask, name="helios look-up", daemon=True).start()
+        time; asked again, it is looked up anew, or the look-up that goes on is waited for."""
+        with self._changing:
+            found = self._found.get((host, port))
+            if found is None:
+                found = self._found[host, port] = Future()
+                # A thread of its own, since the system's look-up can't be told when to stop.
+                threading.Thread(
+                    target=self._settle,
+                    args=(host, port, found),
+                    name="helios look-up",
+                    daemon=True,
+                ).start()
         try:
-            answer = answers.get(timeout=within_s)
-        except Empty:
-            raise TimeoutError("no name server answers in time") from None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            return found.result(within_s)
+        except TimeoutError as error:
+            raise TimeoutError("no name server answers in time") from error
+
+    def _settle(self, host: str, port: int, found: Future[Endpoint]) -> None:
+        try:
+            endpoint = self._judge(self._look_up(host, port))
+        except BaseException as error:  # whoever waits is told
+            with self._changing:
+                del self._found[host, port]
+            found.set_exception(error)
+        else:
+            found.set_result(endpoint)
+
+    def _judge(self, addresses: Sequence[str]) -> Endpoint:
+        if not addresses:
+            raise OSError("it has no address")
+        different = tuple(dict.fromkeys(addresses))
+        judged = [ipaddress.ip_address(address) for address in different]
+        return Endpoint(
+            different,
+            private=not all(self._is_public(address) for address in judged),
+            barred=any(is_barred_address(address) for address in judged),
+        )
 
 
 def _look_up(host: str, port: int) -> list[str]:

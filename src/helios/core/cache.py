@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
@@ -94,8 +95,9 @@ class ResourceCache:
             self._fill(content, urls, folder, entry, unusable=found)
         except OSError as error:
             raise CoreError(
-                f"the cache can't be written ({error}); --cache-dir names another folder",
+                f"the cache can't be written ({error})",
                 where=str(folder),
+                remedy="Make room for it there, or name another folder with --cache-dir",
             ) from error
         return read(entry)
 
@@ -115,22 +117,36 @@ class ResourceCache:
             for needed in (folder, partial.parent, entry.parent):
                 needed.mkdir(exist_ok=True, mode=0o700)
             _check_no_link(partial.parent)
-            with locked(partial) as file:
-                # Entries change under this lock alone, so what is seen here stays.
-                if identity(entry) not in (None, unusable):
-                    partial.unlink(missing_ok=True)
-                    return
-                clear_place(entry)
-                if missing := missing_chunks(file, content):
-                    self._fetch(content, urls, file, missing)
-                os.fsync(file.fileno())  # what has its name is there, even after a power cut
-                if is_at(partial, file):
-                    partial.rename(entry)
+            with suppress(FileNotFoundError):  # a folder that was there a moment ago
+                if self._fill_once(content, urls, partial, entry, unusable):
                     return
             _log.warning("%s was removed while it was filled", partial)
         raise CoreError(
             f"its file was removed {_FILLINGS} times while it was filled", where=str(partial)
         )
+
+    def _fill_once(
+        self,
+        content: Committed,
+        urls: Sequence[str],
+        partial: Path,
+        entry: Path,
+        unusable: Identity | None,
+    ) -> bool:
+        """Whether the entry is made. It isn't where somebody removed the partial file."""
+        with locked(partial) as file:
+            # Entries change under this lock alone, so what is seen here stays.
+            if identity(entry) not in (None, unusable):
+                partial.unlink(missing_ok=True)
+                return True
+            clear_place(entry)
+            if missing := missing_chunks(file, content):
+                self._fetch(content, urls, file, missing)
+            os.fsync(file.fileno())  # what has its name is there, even after a power cut
+            if is_at(partial, file):
+                partial.rename(entry)
+                return True
+            return False
 
     def _fetch(
         self, content: Committed, urls: Sequence[str], file: BinaryIO, missing: Sequence[int]
@@ -150,9 +166,9 @@ def _check_no_link(folder: Path) -> None:
     """Raises CoreError for a folder inside the cache that is a link out of it."""
     if folder.is_symlink():
         raise CoreError(
-            f"the cache's folder {folder} is a link, and none is followed there; remove it, or name"
-            " the other folder with --cache-dir",
+            f"the cache's folder {folder} is a link, and none is followed there",
             where=str(folder),
+            remedy="Remove it, or name another folder with --cache-dir",
         )
 
 

@@ -31,7 +31,9 @@ class MirrorsExhausted(CoreError):
     """No mirror has the content. `reasons` says why, a line a mirror."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+        super().__init__(
+            "; ".join(reasons), remedy="Try again, which goes on from here, or get the whole core"
+        )
         self.reasons = reasons
 
 

@@ -164,8 +164,9 @@ class MirrorClient:
         host = target.raw_host.decode("ascii")  # `.host` would decode what anybody wrote, or fail
         if not host or target.userinfo or not 0 < port <= 65535:
             raise MirrorRefused("is no URL of a host and a path", where=where)
+        within_s = self._network.left_s(self._patience.connect_s)
         try:
-            endpoint = self._endpoints.find(host, port, within_s=self._patience.connect_s)
+            endpoint = self._endpoints.find(host, port, within_s=within_s)
         except OSError as error:
             what = f"the host {shown_text(host)} isn't known ({shown_text(str(error))})"
             raise MirrorFailed(what, where=where) from error

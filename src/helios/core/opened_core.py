@@ -174,10 +174,11 @@ class OpenedCore:
             raise
         except CoreError as error:
             reasons.append(error.what)
+            remedy = error.remedy or "The core is incomplete or damaged: get it again"
         raise CoreError(
             f"no location has its content ({'; '.join(reasons)})",
             where=f"resource {resource.id!r} of {self.folder}",
-            remedy="The core is incomplete or damaged: get it again",
+            remedy=remedy,
         )
 
 

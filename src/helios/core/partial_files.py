@@ -77,9 +77,13 @@ def locked(path: Path) -> Iterator[BinaryIO]:
         file = open(path, "r+b", buffering=0, opener=_open_own)  # noqa: SIM115
         with file:
             _lock(file)
-            if is_at(path, file) and not _is_foreign(path):
-                yield file
-                return
+            try:
+                if is_at(path, file) and not _is_foreign(path):
+                    yield file
+                    return
+            finally:
+                # Closing isn't enough where a process that forked meanwhile has the file too.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def is_at(path: Path, file: BinaryIO) -> bool:
