@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,27 @@ def test_opening_a_core_imports_no_http_client() -> None:
 )
 def test_the_cache_lies_where_caches_lie(environment: dict[str, str], expected: str) -> None:
     assert default_cache(environment) == Path(expected).expanduser()
+
+
+def test_a_mirrors_time_is_what_is_given(
+    folder: Path, cache: Path, server: MirrorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[Patience] = []
+
+    class Noting(Fetcher):
+        def __init__(self, *, allow_private: bool, patience: Patience) -> None:
+            waited.append(patience)
+            super().__init__(allow_private=allow_private, patience=patience)
+
+    monkeypatch.setattr("helios.core.fetch.Fetcher", Noting)
+    for timeout_s in (None, 60.0):
+        entries = ResourceCache(cache, allow_private_mirrors=True, mirror_timeout_s=timeout_s)
+        open_core(folder, accept=NAMESPACE, cache=entries).find_resource("weights")
+        shutil.rmtree(cache)
+    usual, given = waited
+    assert usual == Patience()
+    assert (given.connect_s, given.silence_s, given.grace_s) == (60.0, 60.0, 120.0)
+    assert given == replace(usual, connect_s=60.0, silence_s=60.0, grace_s=120.0)
 
 
 def test_every_kind_of_resource_comes_from_afar(
