@@ -40,7 +40,10 @@ class Replayer {
   // (start, end) in nanoseconds of the steady clock.
   std::pair<std::int64_t, std::int64_t> timing(std::uint64_t sequence) const;
   // Bytes of scratch, all workers together.
-  std::uint64_t scratch_nbytes() const { return scratch_.nbytes(); }
+  std::uint64_t scratch_nbytes() const {
+    const std::lock_guard lock(host_);
+    return scratch_.nbytes();
+  }
   std::uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   // Finishes what is queued and ends the threads; whoever calls it returns when they have ended.
   // Idempotent.
