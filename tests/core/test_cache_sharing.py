@@ -170,6 +170,23 @@ def test_a_file_that_is_always_removed_is_given_up(
         weights(folder, cache)
 
 
+def test_the_folder_of_entries_may_go_at_the_last_moment(
+    folder: Path, cache: Path, server: MirrorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+    removed: list[Path] = []
+
+    def remove_once(descriptor: int) -> None:
+        if not removed:
+            removed.append(cache / "resources")
+            removed[0].rmdir()
+        fsync(descriptor)
+
+    monkeypatch.setattr("helios.core.cache.os.fsync", remove_once)
+    assert weights(folder, cache) == WEIGHTS
+    assert server.ranges() == RANGES  # nothing of what was fetched is fetched again
+
+
 def test_a_process_that_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
     """It has the file open as well, and may live long."""
     path = tmp_path / "partial"
