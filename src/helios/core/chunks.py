@@ -21,7 +21,7 @@ from helios.core.format import CHUNK_NBYTES
 from helios.errors import CoreError
 
 # What a thread reads before it hashes: small enough to be still in its cache.
-_PIECE_NBYTES: Final = 256 << 10
+PIECE_NBYTES: Final = 256 << 10
 
 
 class SignedContentError(CoreError):
@@ -152,7 +152,7 @@ def read_on_all_cores(
     left = iter(numbers)  # `next` on it is atomic: the threads share it
 
     def work(_: None) -> None:
-        buffer = memoryview(bytearray(_PIECE_NBYTES))
+        buffer = memoryview(bytearray(PIECE_NBYTES))
         for number in left:
             going_on = take(number, _pieces(file, content, number, buffer))
             if advance is not None:

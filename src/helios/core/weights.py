@@ -58,6 +58,7 @@ def map_memory(nbytes: int, fill: Callable[[memoryview], None]) -> WeightMap:
         with memoryview(mapping) as output:
             fill(output)
     except BaseException:
-        mapping.close()
+        with suppress(BufferError):  # the error's traceback may still look at it
+            mapping.close()
         raise
     return WeightMap(mapping)
