@@ -1,9 +1,14 @@
-"""How messages and tables word numbers: sizes in binary units, counted nouns.
+"""How messages and tables word numbers: sizes in binary units, rates in decimal, counted nouns.
 
 For what people read; nothing parses it.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+# Starting and ending threads and opening files would be most of what is measured on less.
+_LEAST_RATED_NBYTES: Final = 32 << 20
 
 
 def show_size(nbytes: int) -> str:
@@ -14,6 +19,17 @@ def show_size(nbytes: int) -> str:
             return f"{size:.{digits}f} {unit}"
         size /= 1024
     return f"{size:.2f} TiB"
+
+
+def show_rate(nbytes: int, seconds: float) -> str | None:
+    """So many bytes in so many seconds as a rate (10^6 or 10^9 bytes a second); None where they
+    are too few to tell."""
+    if nbytes < _LEAST_RATED_NBYTES or seconds <= 0:
+        return None
+    megabytes = nbytes / 1e6 / seconds
+    if megabytes >= 1000:
+        return f"{megabytes / 1000:.2f} GB/s"
+    return f"{megabytes:.0f} MB/s" if megabytes >= 10 else f"{megabytes:.2g} MB/s"
 
 
 def counted(count: int, noun: str) -> str:

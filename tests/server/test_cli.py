@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from helios.cli_chat import answer_once, converse
-from helios.cli_verify import verify_core
+from helios.cli_verify import content_line, verify_core
 from helios.contract import decode
 from helios.contract.json_form import from_json
+from helios.core.verification import Pace, Verified
 from helios.errors import ExecutionError
 from helios.runtime.reference.differ import TOLERANCES, LockstepDevice
 from helios.version import VERSION
@@ -78,8 +79,41 @@ def test_inspect_shows_a_programs_launches(core_folder: Path) -> None:
 def test_verify_reads_every_byte(core_folder: Path, target: str) -> None:
     shown = _succeeds("verify", core_folder, *ACCEPT, "--target", target)
     assert "signature: by " in shown
-    assert "content: " in shown
+    (content,) = [line for line in shown.splitlines() if line.startswith("content: ")]
+    assert content.endswith("B, too little to say how fast")
+    assert "B/s" not in content
     assert "oracle: " in shown
+
+
+@pytest.mark.parametrize(
+    ("checked", "read", "line"),
+    [
+        (
+            Pace(3 << 30, 2.0),
+            Pace(1 << 30, 0.5),
+            "content: 3.00 GiB in 2.00 s, that is 1.61 GB/s on 4 cores;"
+            " reading alone gives 2.15 GB/s",
+        ),
+        (
+            Pace(64 << 20, 0.5),
+            Pace(64 << 20, 0.25),
+            "content: 64.0 MiB in 0.50 s, that is 134 MB/s on 4 cores;"
+            " reading alone gives 268 MB/s",
+        ),
+        (
+            Pace(64 << 20, 0.5),
+            Pace(0, 0.0),
+            "content: 64.0 MiB in 0.50 s, that is 134 MB/s on 4 cores",
+        ),
+        (
+            Pace(88 << 10, 0.001),
+            Pace(88 << 10, 0.001),
+            "content: 88.0 KiB, too little to say how fast",
+        ),
+    ],
+)
+def test_verify_rates_what_there_is_enough_of(checked: Pace, read: Pace, line: str) -> None:
+    assert content_line(Verified(checked, read), 4) == line
 
 
 def test_verify_names_damage(core_folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helios.errors import HeliosError
 from helios.sizes import parse_size, parse_size_or_share
-from helios.wording import counted, show_size
+from helios.wording import counted, show_rate, show_size
 
 UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -83,6 +83,26 @@ def test_what_is_no_share(text: str) -> None:
 def test_sizes_are_shown_in_fitting_units() -> None:
     shown = [show_size(n) for n in (0, 1023, 1024, 1536 << 10, 3 << 30, 5 << 40, 5 << 50)]
     assert shown == ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "3.00 GiB", "5.00 TiB", "5120.00 TiB"]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "seconds", "shown"),
+    [
+        (3_000_000_000, 2.0, "1.50 GB/s"),
+        (1_000_000_000, 1.0, "1.00 GB/s"),
+        (999_900_000, 1.0, "1000 MB/s"),
+        (100_000_000, 2.0, "50 MB/s"),
+        (100_000_000, 80.0, "1.2 MB/s"),
+        (32 << 20, 0.001, "33.55 GB/s"),
+        ((32 << 20) - 1, 10.0, None),
+        (0, 0.0, None),
+        (1 << 30, 0.0, None),
+    ],
+)
+def test_rates_are_shown_where_there_is_enough_to_tell(
+    nbytes: int, seconds: float, shown: str | None
+) -> None:
+    assert show_rate(nbytes, seconds) == shown
 
 
 def test_nouns_are_counted() -> None:
