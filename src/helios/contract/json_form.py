@@ -38,7 +38,8 @@ def from_json(text: str) -> contract_pb2.ServingContract:
         return json_format.ParseDict(content, contract_pb2.ServingContract())
     except RecursionError:
         refuse("", "the JSON is nested too deeply")
-    except (ValueError, json_format.ParseError) as error:  # numbers of thousands of digits too
+    # Of numbers of thousands of digits, and of integers that no float can hold, too.
+    except (ValueError, OverflowError, json_format.ParseError) as error:
         refuse("", f"is no contract in JSON ({error})")
 
 
