@@ -22,7 +22,7 @@ from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import core_pb2
-from helios.wording import counted, show_rate, show_size
+from helios.wording import counted, escaped, show_rate, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
 
@@ -48,12 +48,12 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
             where="--replay",
             remedy="Leave out --target",
         )
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     core = open_served_core(options)
     acceptance = core.acceptance
     console.print(
         f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
-        f" {acceptance.namespace}"
+        f" {escaped(acceptance.namespace)}"
     )
     verified = _verify_content(core, console)
     console.print(content_line(verified, worker_count()))

@@ -1,4 +1,5 @@
-"""How messages and tables word numbers: sizes in binary units, rates in decimal, counted nouns.
+"""How messages and tables word numbers and what others wrote: sizes in binary units, rates in
+decimal, counted nouns, text without anything that a terminal obeys.
 
 For what people read; nothing parses it.
 """
@@ -35,3 +36,15 @@ def show_rate(nbytes: int, seconds: float) -> str | None:
 def counted(count: int, noun: str) -> str:
     """`1 page`, `2 pages`: a count and a noun with a regular plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def escaped(text: str) -> str:
+    """Text of others with what isn't printable escaped: nothing in it moves a cursor, begins a
+    line or turns the order of what is shown."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def show_name(name: str) -> str:
+    """A name in quotes; one that isn't ASCII also by its code points, since it may look like
+    another."""
+    return repr(name) if name.isascii() else f"{name!r} (in ASCII {name!a})"

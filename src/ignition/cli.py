@@ -125,7 +125,7 @@ def prepare(
     )
     options.check()
     private_key = signing.read_private_key(key)
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     prepare_core(checkpoint, out, options, private_key, Terminal(console), replace=force)
     console.print(f"wrote {out}", highlight=False)
 
@@ -152,7 +152,9 @@ def locate_command(
 ) -> None:
     """Say from where a core's resources can be fetched. Needs no key: locations aren't signed."""
     count = locate(core, mirror or ())
-    Console(stderr=True).print(f"wrote the locations of {count} resources", highlight=False)
+    Console(stderr=True, markup=False).print(
+        f"wrote the locations of {count} resources", highlight=False
+    )
 
 
 @app.command()
@@ -161,7 +163,9 @@ def keygen(
 ) -> None:
     """Make a key that signs cores."""
     public = signing.generate(out)
-    Console(stderr=True).print(f"wrote {out} (keep it private) and {public}", highlight=False)
+    Console(stderr=True, markup=False).print(
+        f"wrote {out} (keep it private) and {public}", highlight=False
+    )
 
 
 def _default_name(checkpoint: Path) -> str:

@@ -46,7 +46,7 @@ def rebuild_command(
         raise typer.BadParameter("give OUT and --key, or --check")
     if (key is None) != (out is None):
         raise typer.BadParameter("OUT and --key belong together")
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     comparison = rebuild(
         core,
         checkpoint,

@@ -97,6 +97,15 @@ def test_acceptance_and_trust_know_no_equivalent_spellings(
         open_core(folder, accept=signed, trust_store=store)
 
 
+def test_names_that_look_alike_are_told_apart(tmp_path: Path, store: TrustStore) -> None:
+    name = "d\u0435mo"  # a Cyrillic letter
+    folder = write_core(tmp_path / "core", lambda b: setattr(b.publisher, "namespace", name))
+    for accepted in ("demo", name):
+        with pytest.raises(CoreError) as refused:
+            open_core(folder, accept=accepted, trust_store=store)
+        assert r"(in ASCII 'd\u0435mo')" in refused.value.what
+
+
 @pytest.mark.clause("CORE-9")
 def test_a_known_name_with_another_key_is_called_out(core_folder: Path, store: TrustStore) -> None:
     store.add(TrustedPublisher(NAMESPACE, OTHER_KEY))

@@ -28,7 +28,7 @@ from helios.core.partial_files import (
     locked,
     missing_chunks,
 )
-from helios.core.shown_uris import shown_uri
+from helios.core.shown_uris import shown_text, shown_uri
 from helios.core.user_folders import user_folder
 from helios.errors import CoreError
 
@@ -155,11 +155,12 @@ class ResourceCache:
             self._fetcher = _new_fetcher(self._allow_private_mirrors, self._mirror_timeout_s)
         nbytes = sum(chunk_nbytes(content, number) for number in missing)
         places = ", ".join(map(shown_uri, urls))
-        _log.info("fetching %s (%.1f MB) from %s", content.id, nbytes / 1e6, places)
+        _log.info("fetching %s (%.1f MB) from %s", shown_text(content.id), nbytes / 1e6, places)
         began = time.monotonic()
         self._fetcher.fetch(content, urls, file.fileno(), missing)
         seconds = time.monotonic() - began
-        _log.info("fetched %s in %.1f s (%.1f MB/s)", content.id, seconds, nbytes / 1e6 / seconds)
+        rate = nbytes / 1e6 / seconds
+        _log.info("fetched %s in %.1f s (%.1f MB/s)", shown_text(content.id), seconds, rate)
 
 
 def _check_no_link(folder: Path) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from helios.wording import escaped
+
 HIDDEN: Final = "…"
 _SHOWN_LIMIT: Final = 200  # characters
 
@@ -39,6 +41,5 @@ def shown_uri(uri: str, limit: int = _SHOWN_LIMIT) -> str:
 
 def shown_text(text: str, limit: int = _SHOWN_LIMIT) -> str:
     """Text of others on one line, at most `limit` characters and `…`."""
-    head = text[:limit]
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in head)
+    shown = escaped(text[:limit])
     return shown if len(text) <= limit else f"{shown}{HIDDEN}"
