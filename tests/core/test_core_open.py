@@ -183,6 +183,11 @@ def test_a_missing_envelope_or_folder_is_named(private_folder: Path, file: str |
         open_core(folder, accept=NAMESPACE)
 
 
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CoreError, match="can't be read: File name too long"):
+        open_core(tmp_path / ("x" * 300), accept=NAMESPACE)
+
+
 def test_an_envelope_that_is_no_file_is_refused_without_blocking(private_folder: Path) -> None:
     path = private_folder / core_format.ENVELOPE_FILE
     path.unlink()

@@ -170,6 +170,22 @@ def test_a_store_that_others_may_write_is_refused(store: TrustStore, mode: int) 
         store.publishers()
 
 
+def test_a_store_that_nobody_can_look_at_is_refused_and_not_taken_for_an_empty_one(
+    tmp_path: Path, core_folder: Path
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (loop, loop / "trust.json", tmp_path / ("x" * 300)):
+        store = TrustStore(path)
+        for attempt in (
+            store.publishers,
+            lambda store=store: store.add(TrustedPublisher("a", PUBLIC_KEY)),
+            lambda store=store: _open(core_folder, store, allow_unknown_publisher=True),
+        ):
+            with pytest.raises(CoreError, match=r"can't be (read|changed): "):
+                attempt()
+
+
 GOOD = {"version": 1, "publishers": [{"namespace": "a", "key": "00" * 32}]}
 DAMAGED = [
     b"",

@@ -184,8 +184,13 @@ class OpenedCore:
 
 def read_folder(folder: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
     """The verified envelope of a core's folder, nothing accepted yet. Raises CoreError."""
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "there is no such folder"
+    what = ""
+    try:
+        if not folder.is_dir():
+            what = "is no folder" if folder.exists() else "there is no such folder"
+    except OSError as error:  # a name that no file can have, or nobody may look
+        what = f"can't be read: {error.strerror}"
+    if what:
         raise CoreError(what, where=str(folder), remedy="Give the core's folder")
     return read_envelope(folder / ENVELOPE_FILE, publisher_key)
 
