@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from helios.core import open_core
 from helios.core.chunks import PIECE_NBYTES, first_damaged, open_content, verified_chunks
 from helios.core.format import CHUNK_NBYTES, WINDOW_LIMIT_NBYTES
 from helios.core.frames import decode_frame
 from helios.core.resources import FrameResource, ResourceKind, SealedResource
 from helios.core.sealed import check_sealed, open_sealed
 from tests.core.logical_core import CORE_KEY, seal
+from tests.core.sample_core import NAMESPACE, PUBLIC_KEY, compress, write_core
 
 DECODED_NBYTES = 96 << 20
 WRITTEN_NBYTES = 1 << 20
@@ -79,6 +81,27 @@ def test_decoding_to_a_sink_keeps_one_chunk(stored: tuple[Path, FrameResource, b
         tracemalloc.stop()
     assert content.digest() == expected
     assert peak_nbytes < CHUNK_NBYTES + (1 << 20)
+
+
+def test_content_that_is_kept_is_held_once(tmp_path: Path) -> None:
+    content = b"".join(_pieces())
+    folder = write_core(
+        tmp_path / "core",
+        lambda body: setattr(body.executable_resources[1], "decoded_nbytes", DECODED_NBYTES),
+        {"tokenizer": compress(content)},
+    )
+    core = open_core(folder, accept=NAMESPACE, publisher_key=PUBLIC_KEY)
+    expected = hashlib.sha256(content).digest()
+    del content
+    tracemalloc.start()
+    try:
+        read = core.read_resource("tokenizer", ResourceKind.TOKENIZER)
+        peak_nbytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert hashlib.sha256(read).digest() == expected
+    # It grows by an eighth at a time.
+    assert peak_nbytes < DECODED_NBYTES * 9 // 8 + CHUNK_NBYTES + (1 << 20)
 
 
 # The decoder's window is not Python's memory, so it takes a process of its own to see it.

@@ -8,6 +8,7 @@ is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,8 +87,12 @@ class OpenedCore:
         from helios.core.frames import decode_frame
 
         def read(path: Path) -> bytes:
+            # Grows as the content comes and gives it out uncopied, where joining pieces would hold
+            # it twice.
+            content = BytesIO()
             with open_content(path, resource) as file:
-                return b"".join(decode_frame(resource, verified_chunks(file, resource)))
+                content.writelines(decode_frame(resource, verified_chunks(file, resource)))
+            return content.getvalue()
 
         return self._first_good(resource, read)
 
@@ -108,8 +113,7 @@ class OpenedCore:
         if found is None:
             raise CoreError("the core has no such weight resource", where=f"{resource!r}")
         if isinstance(found, SealedResource):
-            sealed = found
-            return map_memory(found.decoded_nbytes, lambda output: self._unseal(sealed, output))
+            return self._map_sealed(found)
         content_name = found.content_name
 
         def read(path: Path) -> WeightMap:
@@ -118,6 +122,22 @@ class OpenedCore:
             return map_file(path, found, verify=verify)
 
         return self._first_good(found, read)
+
+    def _map_sealed(self, resource: SealedResource) -> WeightMap:
+        from helios.core.sealed import open_sealed
+
+        assert self._core_key is not None
+        key = self._core_key
+
+        def read(path: Path) -> WeightMap:
+            open_content(path, resource).close()  # no memory for a file of another length
+            return map_memory(
+                resource.id,
+                resource.decoded_nbytes,
+                lambda output: open_sealed(path, resource, key, output),
+            )
+
+        return self._first_good(resource, read)
 
     def find_resource(self, resource: str) -> Path:
         """A file of a resource's length, fetched if need be. Its content isn't looked at. Raises
