@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from helios.core import OpenedCore, open_core, verification
 from helios.core.cache import ResourceCache
+from helios.core.chunks import chunk_nbytes, open_content, read_on_all_cores
+from helios.core.format import CHUNK_NBYTES
+from helios.core.resources import WeightResource
 from helios.core.verification import verify_content
 from helios.errors import CoreError
 from tests.core.logical_core import CORE_KEY, sample_index, write_index
@@ -83,6 +87,37 @@ def test_content_is_read_by_as_many_threads_as_there_are_cores(
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2})
     together = threading.Barrier(3, timeout=60)
     core.check_resource("weights", lambda nbytes: together.wait() and None)
+
+
+@pytest.mark.parametrize("numbers", [range(50), [3, 7, 8, 40], [5]], ids=["all", "some", "one"])
+def test_each_chunk_is_asked_for_once_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int]
+) -> None:
+    """But for the first, which is read at once."""
+    content = WeightResource("weights", 50 * CHUNK_NBYTES - 4096, (b"",) * 50)
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(content.nbytes)
+    asked: list[tuple[int, int]] = []
+    read: list[int] = []
+
+    def ask(descriptor: int, offset: int, nbytes: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        assert offset // CHUNK_NBYTES not in read
+        asked.append((offset, nbytes))
+
+    def take(number: int, pieces: Iterator[memoryview]) -> bool:
+        read.append(number)
+        return True
+
+    monkeypatch.setattr(os, "posix_fadvise", ask)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    with open_content(path, content) as file:
+        read_on_all_cores(file, content, numbers, take)
+    assert read == list(numbers)
+    expected = [(number * CHUNK_NBYTES, chunk_nbytes(content, number)) for number in numbers[1:]]
+    assert asked == expected
+    assert all(offset + nbytes <= content.nbytes for offset, nbytes in asked)
 
 
 def test_what_is_elsewhere_is_fetched_before_the_clock_runs(tmp_path: Path) -> None:
