@@ -180,7 +180,6 @@ class Packer:
                     words(destination.index, frame),
                     words(destination.value, frame),
                 ),
-                binding.offset,
             )
             for frame in range(FRAMES)
         ]
@@ -195,8 +194,8 @@ class Packer:
                 )
 
 
-def _page_fill(upload: PageUpload, staging: DeltaStaging, offset: int) -> Fill:
+def _page_fill(upload: PageUpload, staging: DeltaStaging) -> Fill:
     def fill(lanes: Sequence[LaneWork], columns: Columns) -> None:
-        upload.stage(staging, lanes, columns, offset)
+        upload.stage(staging, lanes, columns)
 
     return fill

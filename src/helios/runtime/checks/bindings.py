@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from helios.contract.enums import Indexing, ValueSource
+from helios.contract.fields import INT32_MAX
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
 from helios.runtime.checks.places import Place
 from helios.runtime.manifest import (
@@ -83,7 +84,9 @@ def check_bindings(
         elif binding.source is ValueSource.PAGE_TABLE:
             place.refuse("destination", "a page table must be a delta destination")
         elif binding.source is ValueSource.CONSTANT or binding.source in SOURCES:
-            resolve(binding, place, manifest.buffers[destination.buffer], rows)
+            buffer = manifest.buffers[destination.buffer]
+            resolve(binding, place, buffer, rows)
+            _check_eos_ids(binding, place, buffer, len(contract.model.frontend.eos_ids))
     # Staging is shared by all programs: a delta that nobody fills would be applied again.
     bound = {binding.destination for _, binding in placed}
     for name in program.inputs:
@@ -116,6 +119,16 @@ def resolve(binding: ValueBinding, at: Place, buffer: Buffer, rows: Rows) -> Sou
     return source
 
 
+def _check_eos_ids(binding: ValueBinding, at: Place, buffer: Buffer, count: int) -> None:
+    """Every request brings all of the contract's end-of-sequence ids."""
+    if binding.source is ValueSource.EOS_IDS and count > _columns(buffer):
+        at.refuse(
+            "destination",
+            f"a row of {buffer.name!r} has {_columns(buffer)} elements, and there are {count}"
+            " end-of-sequence ids",
+        )
+
+
 def _columns(buffer: Buffer) -> int:
     """Elements of one row; the leading count isn't in the shape where it is symbolic."""
     fixed = buffer.leading is LeadingCount.FIXED
@@ -136,13 +149,14 @@ def _source(binding: ValueBinding, at: Place, buffer: Buffer) -> Source:
     if source.real != (dtype is DType.F32):
         kind = "real" if source.real else "integer"
         at.refuse("destination", f"{name} is {kind}, but the buffer holds {dtype.name}")
+    if binding.offset and (source.real or source.columns != 1):
+        at.refuse("offset", f"{name} takes no offset")
     if binding.source is ValueSource.EOS_IDS:
         columns = _columns(buffer)
         return Source(Scope.LANE, eos_rows(columns), columns=columns, admission=True)
     if not binding.offset:
         return source
-    if source.real or source.columns != 1:
-        at.refuse("offset", f"{name} takes no offset")
+    _check_offset(binding.offset, dtype, at)
     return Source(source.scope, _shifted(source, binding.offset))
 
 
@@ -166,6 +180,13 @@ def _check_scope(source: Source, binding: ValueBinding, at: Place) -> None:
             f"{binding.source.name} has a value for each {source.scope.value}, which"
             f" {binding.indexing.name} can't index",
         )
+
+
+def _check_offset(offset: int, dtype: DType, at: Place) -> None:
+    """Some value of a source, none of which is negative or over 31 bits, must fit with it."""
+    limits = np.iinfo(ELEMENT_TYPES[dtype])
+    if offset > limits.max or offset + INT32_MAX < limits.min:
+        at.refuse("offset", f"no value fits {dtype.name} with {offset} added")
 
 
 def _check_fits(value: int, dtype: DType, at: Place, field: str) -> None:
