@@ -120,7 +120,14 @@ FIELDS: list[tuple[str, str, Change]] = [
     ("deployment.template_resource", "'', rebuilt as 'template'", lambda b, d: _no_template(b, d)),
     ("resource 'template'", "is made now and wasn't there", lambda b, d: _no_template(b, d)),
     ("deployment.contract.cache_identity", "'mine', rebuilt as", lambda b, d: _renamed(d)),
+    ("resources", "are in the order ['", lambda b, d: _reordered(b)),
 ]
+
+
+def _reordered(body: Any) -> None:
+    resources = list(reversed(body.executable_resources))
+    del body.executable_resources[:]
+    body.executable_resources.extend(resources)
 
 
 def _more_pages(deployment: Any) -> None:
@@ -147,6 +154,19 @@ def test_a_field_that_differs_is_named(
     found = {difference.where: difference for difference in comparison.differences}
     assert what in found[where].what
     assert not found[where].causes
+
+
+def test_another_spelling_of_the_same_message_is_told(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = altered(core, tmp_path / "core", lambda b, d: None)
+    path = folder / "core.pb"
+    body = core_pb2.SignedEnvelope.FromString(path.read_bytes()).body
+    respelled = signing.sign(body + b"\x08\x02", KEY)  # the format version, a second time
+    path.write_bytes(respelled.SerializeToString())
+    comparison = check(folder, checkpoint)
+    assert [difference.where for difference in comparison.differences] == ["the signed message"]
+    assert comparison.verdict is Verdict.DIFFERENT
 
 
 def test_weights_that_differ_are_named_by_buffer(

@@ -16,6 +16,7 @@ from typing import Final
 from google.protobuf.message import Message
 
 from helios.core import OpenedCore, ResourceKind
+from helios.core.envelope import VerifiedEnvelope
 from helios.core.format import INDEX_VERSION_SEALED
 from helios.core.resources import FrameResource, SealedResource, WeightResource
 from helios.schema import execution_pb2
@@ -72,12 +73,15 @@ class Comparison:
         return Verdict.DIFFERENT
 
 
-def compare(core: OpenedCore, rebuilt: OpenedCore) -> Comparison:
-    """How `rebuilt` differs from `core`, which may be sealed. Raises CoreError where a resource
-    can't be read."""
+def compare(core: OpenedCore, rebuilt: OpenedCore, envelope: VerifiedEnvelope) -> Comparison:
+    """How `rebuilt` differs from `core`, which may be sealed and whose envelope is given too.
+    Raises CoreError where a resource can't be read."""
     tools = _changed_tools(core.deployment.rebuild.tools, rebuilt.deployment.rebuild.tools)
     comparer = _Comparer(core, rebuilt, tools)
     differences = tuple(comparer.differences())
+    if not differences and serialized(envelope.body) != envelope.content:
+        # One message has many spellings, and the signature is over one of them.
+        differences = (Difference("the signed message", "is spelled in another way"),)
     return Comparison(core.acceptance.public_key, tools, differences, _left_out(core))
 
 
@@ -196,6 +200,10 @@ class _Comparer:
         for name in new:
             if name not in old:
                 yield self._content(f"resource {name!r}", "is made now and wasn't there")
+        if old.keys() == new.keys() and list(old) != list(new):
+            yield self._content(
+                "resources", f"are in the order {list(old)}, rebuilt as {list(new)}"
+            )
 
     def _fields(self) -> Iterator[Difference]:
         for label, mine, theirs in (

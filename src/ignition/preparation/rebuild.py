@@ -56,7 +56,7 @@ def rebuild(
         key = key or Ed25519PrivateKey.generate()
         prepare(checkpoint, again, options, key, progress)
         public_key = key.public_key().public_bytes_raw()
-        return compare(opened, _open(again, options.namespace, public_key))
+        return compare(opened, _open(again, options.namespace, public_key), envelope)
 
 
 def _open(
