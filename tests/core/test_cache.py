@@ -276,7 +276,7 @@ def test_without_the_http_client_what_is_here_serves_and_the_extra_is_named(
         check=False,
     )
     assert ended.stdout == f"{len(TEMPLATE)}\n"
-    assert "needs httpcore, which `pip install 'helios-serve[remote]'`" in ended.stderr
+    assert "needs httpcore). `pip install 'helios-serve[remote]'` installs that" in ended.stderr
 
 
 def test_opening_a_core_imports_no_http_client() -> None:

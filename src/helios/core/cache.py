@@ -180,8 +180,9 @@ def _new_fetcher(allow_private: bool, timeout_s: float | None) -> Fetcher:
         from helios.core.mirror import Patience
     except ModuleNotFoundError as error:
         raise CoreError(
-            f"fetching it needs {error.name}, which `pip install 'helios-serve[remote]'` installs",
+            f"fetching it needs {error.name}",
             where="location",
+            remedy="`pip install 'helios-serve[remote]'` installs that",
         ) from error
     patience = Patience() if timeout_s is None else Patience.waiting(timeout_s)
     return Fetcher(allow_private=allow_private, patience=patience)
