@@ -56,6 +56,8 @@ class OpenedCore:
         self._cache = cache
         # Set for a sealed core, and then the right one.
         self._core_key = core_key
+        # The files that `check_resource` found right, by resource.
+        self._checked: dict[str, Path] = {}
 
     @property
     def deployment(self) -> Deployment:
@@ -107,14 +109,17 @@ class OpenedCore:
 
     def map_weights(self, resource: str, *, verify: bool = True) -> WeightMap:
         """Maps a weight resource; a sealed one is decrypted into memory, always verified. Without
-        `verify` only a file's length is checked, and only one that has the content's name is
-        taken. Raises CoreError."""
+        `verify` only a file's length is checked, and only the one that `check_resource` checked is
+        taken, or else one that has the content's name. Raises CoreError."""
         found = self.decoded.weights.get(resource)
         if found is None:
             raise CoreError("the core has no such weight resource", where=f"{resource!r}")
         if isinstance(found, SealedResource):
             return self._map_sealed(found)
         content_name = found.content_name
+        checked = self._checked.get(resource)
+        if checked is not None and not verify:
+            return map_file(checked, found, verify=False)
 
         def read(path: Path) -> WeightMap:
             if not verify and path.name != content_name:
@@ -162,7 +167,8 @@ class OpenedCore:
             check_file(path, found, self._core_key, advance)
             return path
 
-        return self._first_good(found, check)
+        self._checked[resource] = self._first_good(found, check)
+        return self._checked[resource]
 
     def _resource(self, resource: str) -> FrameResource | WeightResource | SealedResource:
         found = self.decoded.executables.get(resource) or self.decoded.weights.get(resource)
