@@ -226,9 +226,6 @@ BODIES: list[tuple[str, Change]] = [
     ("same id", lambda b: setattr(_resource(3)(b), "id", "template")),
     ("same id", lambda b: setattr(b.weight_resources[0], "id", "template")),
     ("is empty", lambda b: setattr(_resource(3)(b), "id", "")),
-    ("chunks of 4096 bytes", lambda b: setattr(_resource(0)(b), "chunk_nbytes", 4096)),
-    ("1 chunk digests for 2 chunks", lambda b: setattr(_resource(0)(b).stored, "nbytes", 5 << 20)),
-    ("0 chunk digests for 1", lambda b: _resource(0)(b).ClearField("chunk_sha256")),
     ("no SHA-256", lambda b: _resource(0)(b).chunk_sha256.__setitem__(0, b"short")),
     ("no SHA-256", lambda b: setattr(_resource(0)(b).stored, "sha256", b"short")),
     ("stored length 0", lambda b: setattr(_resource(0)(b).stored, "nbytes", 0)),
@@ -260,6 +257,26 @@ BODIES: list[tuple[str, Change]] = [
 
 @pytest.mark.parametrize(("match", "change"), BODIES, ids=[m for m, _ in BODIES])
 def test_a_signed_body_is_still_checked(tmp_path: Path, match: str, change: Change) -> None:
+    folder = write_core(tmp_path / "core", change)
+    with pytest.raises(CoreError, match=match):
+        open_core(folder, accept=NAMESPACE)
+
+
+CHUNKS: list[tuple[str, Change]] = [
+    ("chunks of 4096 bytes", lambda b: setattr(_resource(0)(b), "chunk_nbytes", 4096)),
+    ("1 chunk digests for 2 chunks", lambda b: setattr(_resource(0)(b).stored, "nbytes", 5 << 20)),
+    ("0 chunk digests for 1", lambda b: _resource(0)(b).ClearField("chunk_sha256")),
+    ("2 chunk digests for 1", lambda b: _resource(0)(b).chunk_sha256.append(bytes(32))),
+    ("chunks of 4096 bytes", lambda b: setattr(b.weight_resources[0], "chunk_nbytes", 4096)),
+    ("2 chunk digests for 3", lambda b: b.weight_resources[0].chunk_sha256.pop()),
+]
+
+
+@pytest.mark.clause("CORE-4")
+@pytest.mark.parametrize(("match", "change"), CHUNKS, ids=[m for m, _ in CHUNKS])
+def test_chunks_have_4_mib_and_a_commitment_each(
+    tmp_path: Path, match: str, change: Change
+) -> None:
     folder = write_core(tmp_path / "core", change)
     with pytest.raises(CoreError, match=match):
         open_core(folder, accept=NAMESPACE)

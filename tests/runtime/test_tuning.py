@@ -208,6 +208,7 @@ def test_a_launch_of_a_producer_that_doesn_t_fit_is_refused_at_load() -> None:
         ModelRuntime.from_parts(contract, manifest, sample_weights())
 
 
+@pytest.mark.clause("BOOT-10")
 def test_what_a_producer_builds_on_is_needed_too() -> None:
     _, message = tuned_sample()
     message.tuning[2].tuned_bindings.add(buffer="choice.b1", producer="tune.b1")
