@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from fuzz import corpus
+from fuzz.stored import scratch_of_children
 from fuzz.targets import TARGETS
 from fuzz.words import dictionary
 
@@ -66,7 +67,7 @@ def run(name: str, seconds: int) -> bool:
         words = WORK / f"{name}.dict"
         words.write_text(dictionary(TARGETS[name].words))
         limits.append(f"-dict={words}")
-    return subprocess.run([*command, *limits, *quiet], check=False).returncode == 0
+    return _start([*command, *limits, *quiet]) == 0
 
 
 def distil(name: str) -> None:
@@ -92,8 +93,16 @@ def _merged(name: str, source: Path, options: list[str]) -> list[bytes]:
     kept.mkdir(parents=True)
     command = [sys.executable, "-m", "fuzz.one", name, "-set_cover_merge=1", *options]
     limit = f"-max_len={_INPUT_LIMIT_NBYTES}"
-    subprocess.run([*command, limit, str(kept), str(source)], check=True)
+    status = _start([*command, limit, str(kept), str(source)])
+    if status != 0:
+        sys.exit(f"merging the inputs of {name} ended with status {status}")
     return [path.read_bytes() for path in kept.iterdir()]
+
+
+def _start(command: list[str]) -> int:
+    """The exit status of a command, which leaves no folder behind."""
+    with scratch_of_children() as environment:
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _write_seeds(name: str, folder: Path) -> None:
