@@ -43,6 +43,7 @@ from helios.cli_trust import trust
 from helios.errors import HeliosError
 from helios.logs import log_to_stderr
 from helios.version import VERSION
+from helios.wording import escaped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -296,7 +297,8 @@ def main() -> None:
     try:
         app()
     except HeliosError as error:
-        print(f"helios: {error}", file=sys.stderr)
+        # One line, and nothing that a terminal obeys: errors name what others wrote.
+        print(f"helios: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

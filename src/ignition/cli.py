@@ -22,6 +22,7 @@ from rich.table import Table
 
 from helios.errors import HeliosError
 from helios.version import VERSION
+from helios.wording import escaped
 from ignition import recipes
 from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
@@ -224,7 +225,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end(text: str, status: int) -> NoReturn:
-    print(f"ignition: {text}", file=sys.stderr)
+    # One line, and nothing that a terminal obeys: errors name what others wrote.
+    print(f"ignition: {escaped(text)}", file=sys.stderr)
     sys.exit(status)
 
 

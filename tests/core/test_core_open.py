@@ -219,6 +219,7 @@ def _resource(index: int) -> Callable[[pb.CoreBody], pb.ExecutableResource]:
 
 BODIES: list[tuple[str, Change]] = [
     ("publisher.namespace", lambda b: b.publisher.ClearField("namespace")),
+    ("257 characters", lambda b: setattr(b.publisher, "namespace", "x" * 257)),
     ("deployment.contract", lambda b: b.deployment.ClearField("contract")),
     ("unknown resource kind 9", lambda b: setattr(_resource(0)(b), "kind", 9)),
     ("unknown resource kind 0", lambda b: setattr(_resource(0)(b), "kind", 0)),

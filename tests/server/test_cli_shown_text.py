@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,25 @@ def test_inspect_sends_the_terminal_nothing_that_it_obeys(
     # A licence has lines, all of them inside its cell.
     assert "│ licence   │ one " in shown
     assert "│           │ two" in shown
+
+
+def test_errors_send_the_terminal_nothing_that_it_obeys(core_folder: Path, tmp_path: Path) -> None:
+    def change(body: Any, deployment: Any) -> None:
+        deployment.targets[0].name = f"[/x]{ESCAPES}\n"
+
+    ended = run_cli("inspect", altered(core_folder, tmp_path / "core", change))
+    assert ended.returncode == 2
+    assert all(c.isprintable() for c in ended.stderr.removesuffix("\n"))
+    assert r"It has [/x]\x1b[2J" in ended.stderr
+
+
+def test_logs_send_the_terminal_nothing_that_it_obeys(capfd: pytest.CaptureFixture[str]) -> None:
+    probe = (
+        "import logging, sys; from helios.logs import log_to_stderr; log_to_stderr();"
+        "logging.getLogger('helios.core').warning('got %s', sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", probe, f"[/x]{ESCAPES}\n"], check=True)
+    assert capfd.readouterr().err == (r"helios: got [/x]\x1b[2J\x1b]0;title\x07\r\u202e\n" + "\n")
 
 
 def test_inspect_shows_a_namespace_that_looks_like_another(

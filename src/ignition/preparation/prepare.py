@@ -16,6 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios import contract as serving_schema
+from helios.core.format import NAMESPACE_LIMIT
 from helios.errors import ContractError
 from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
@@ -77,6 +78,12 @@ class Options:
         ContractError, or CheckpointError for the recipe."""
         if not self.namespace:
             raise ContractError("is empty", where="--namespace", remedy="Name the publisher")
+        if len(self.namespace) > NAMESPACE_LIMIT:
+            raise ContractError(
+                f"has {len(self.namespace)} characters",
+                where="--namespace",
+                remedy=f"Give at most {NAMESPACE_LIMIT}",
+            )
         names = (self.served_id, *self.aliases)
         if not all(names) or len(set(names)) != len(names):
             raise ContractError(
