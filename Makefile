@@ -15,7 +15,7 @@ SECONDS ?= 600
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test clauses mutate fuzz parity lint types layers schema wheel asan smoke dev clean
+.PHONY: help demo test clauses mutate fuzz parity lint types layers schema wheel asan tsan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ wheel: $(BIN)/python
 ## asan      build the native library with sanitizers and run its tests under them
 asan: $(VENV)/.installed-test
 	PYTHON=$(abspath $(BIN)/python) native/asan.sh
+
+## tsan      build the native library with a thread sanitizer and run a stress program and its tests
+tsan: $(VENV)/.installed-test
+	PYTHON=$(abspath $(BIN)/python) native/tsan.sh
 
 ## clean     remove what the targets above made, the environment excepted
 clean:

@@ -18,14 +18,19 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from fuzz import corpus
+from fuzz.stored import scratch_of_children
 from fuzz.targets import TARGETS
+from fuzz.words import dictionary
 
 WORK: Final = Path("build") / "fuzz"
 CORPUS: Final = WORK / "corpus"
-STORED_CORPUS: Final = Path("tests") / "data" / "fuzz_corpus"
 _INPUT_LIMIT_NBYTES: Final = 64 << 10
 _INPUT_LIMIT_S: Final = 20
 _MEMORY_LIMIT_MIB: Final = 3072
+# Of a target's stored inputs. Above it an input is kept if it takes a branch that no other takes,
+# and no longer if it takes one more often than the others.
+_STORED_LIMIT_NBYTES: Final = 40 << 10
 
 
 def main() -> None:
@@ -50,40 +55,58 @@ def main() -> None:
 
 def run(name: str, seconds: int) -> bool:
     """Fuzzes one target; True if nothing was found."""
-    corpus = CORPUS / name
-    corpus.mkdir(parents=True, exist_ok=True)
-    _write_seeds(name, corpus)
+    folder = CORPUS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_seeds(name, folder)
     print(f"--- {name}: {seconds} s", flush=True)
-    command = [sys.executable, "-m", "fuzz.one", name, str(corpus)]
+    command = [sys.executable, "-m", "fuzz.one", name, str(folder)]
     limits = [f"-max_total_time={seconds}", f"-timeout={_INPUT_LIMIT_S}"]
     limits += [f"-rss_limit_mb={_MEMORY_LIMIT_MIB}", f"-max_len={_INPUT_LIMIT_NBYTES}"]
     quiet = ["-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={WORK}/{name}-"]
-    return subprocess.run([*command, *limits, *quiet], check=False).returncode == 0
+    if TARGETS[name].words:
+        words = WORK / f"{name}.dict"
+        words.write_text(dictionary(TARGETS[name].words))
+        limits.append(f"-dict={words}")
+    return _start([*command, *limits, *quiet]) == 0
 
 
 def distil(name: str) -> None:
-    """Keeps the smallest set of inputs with the coverage of all that are known."""
+    """Stores few inputs with the coverage of all that are known, and of both outcomes."""
     source = CORPUS / name
     source.mkdir(parents=True, exist_ok=True)
     _write_seeds(name, source)
-    target = STORED_CORPUS / name
-    scratch = WORK / "distilled" / name
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    command = [sys.executable, "-m", "fuzz.one", name, "-merge=1", str(scratch), str(source)]
-    subprocess.run([*command, f"-max_len={_INPUT_LIMIT_NBYTES}"], check=True)
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for path in sorted(scratch.iterdir()):
-        content = path.read_bytes()
-        (target / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content)
+    inputs = _merged(name, source, [])
+    if len(corpus.pack(inputs)) > _STORED_LIMIT_NBYTES:
+        inputs = _merged(name, source, ["-use_counters=0"])
+    # An accepted input may reach nothing that a refused one doesn't.
+    known = sorted((path.read_bytes() for path in source.iterdir()), key=len)
+    for outcome in (True, False):
+        if not any(TARGETS[name].accepts(data) is outcome for data in inputs):
+            inputs += [data for data in known if TARGETS[name].accepts(data) is outcome][:1]
+    corpus.write(name, inputs)
+
+
+def _merged(name: str, source: Path, options: list[str]) -> list[bytes]:
+    """Of a folder's inputs those that are needed to reach what all of them reach."""
+    kept = WORK / "distilled" / name
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    command = [sys.executable, "-m", "fuzz.one", name, "-set_cover_merge=1", *options]
+    limit = f"-max_len={_INPUT_LIMIT_NBYTES}"
+    status = _start([*command, limit, str(kept), str(source)])
+    if status != 0:
+        sys.exit(f"merging the inputs of {name} ended with status {status}")
+    return [path.read_bytes() for path in kept.iterdir()]
+
+
+def _start(command: list[str]) -> int:
+    """The exit status of a command, which leaves no folder behind."""
+    with scratch_of_children() as environment:
+        return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _write_seeds(name: str, folder: Path) -> None:
-    stored = STORED_CORPUS / name
-    seeds = TARGETS[name].seeds()
-    seeds += [path.read_bytes() for path in sorted(stored.iterdir())] if stored.is_dir() else []
-    for seed in seeds:
+    for seed in [*TARGETS[name].seeds(), *corpus.read(name)]:
         (folder / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
 
 

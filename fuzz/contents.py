@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import httpcore
 
-from fuzz.stored import copy_of, scratch, stored
+from fuzz.stored import NoInput, copy_of, scratch, stored
 from helios.core import ResourceKind
 from helios.core import format as core_format
 from helios.core.addresses import Endpoints
@@ -28,7 +28,7 @@ def run_frame(data: bytes) -> None:
     """Signed bytes that claim to be a frame. Four bytes give the signed length, one the size of
     the pieces that they arrive in."""
     if len(data) < 6:
-        return
+        raise NoInput
     decoded_nbytes = int.from_bytes(data[:4], "little") % (4 << 20)
     piece, stored_bytes = 1 + data[4] * 3, data[5:]
     resource = FrameResource(
@@ -41,28 +41,22 @@ def run_frame(data: bytes) -> None:
     )
     pieces = [stored_bytes[at : at + piece] for at in range(0, len(stored_bytes), piece)]
     total = 0
-    try:
-        for part in decode_frame(resource, pieces):
-            total += len(part)
-            assert len(part) <= _BLOCK_NBYTES, "a piece larger than a block"
-            assert total <= decoded_nbytes, "more than the signed length"
-    except HeliosError:
-        return
+    for part in decode_frame(resource, pieces):
+        total += len(part)
+        assert len(part) <= _BLOCK_NBYTES, "a piece larger than a block"
+        assert total <= decoded_nbytes, "more than the signed length"
     assert total == decoded_nbytes, "accepted with another length"
 
 
 def run_sealed(data: bytes) -> None:
     """Signed bytes that claim to be sealed chunks: only what was sealed in its place opens."""
     if len(data) < core_format.TAG_NBYTES:
-        return
+        raise NoInput
     resource = _sealed_resource(data)
     path = scratch() / "sealed"
     path.write_bytes(data)
     output = bytearray(resource.decoded_nbytes)
-    try:
-        open_sealed(path, resource, _SEALING_KEY, memoryview(output))
-    except HeliosError:
-        return
+    open_sealed(path, resource, _SEALING_KEY, memoryview(output))
     assert seal(bytes(output)) == data, "a forged chunk opened"
 
 
@@ -85,10 +79,14 @@ def seal(content: bytes) -> bytes:
 
 
 def run_locations(data: bytes) -> None:
-    """A location set: nothing outside of the core's folder is ever a candidate."""
+    """A location set: nothing outside of the core's folder is ever a candidate, and a damaged one
+    is no reason for a refusal."""
     folder = copy_of("payload-2")
     (folder / core_format.LOCATIONS_FILE).write_bytes(data)
-    locations = Locations(folder)
+    try:
+        locations = Locations(folder)
+    except HeliosError as error:
+        raise AssertionError("a location set was refused") from error
     for resource in stored("payload-2").decoded.executables.values():
         for candidate in locations.candidates(resource.id, resource.content_name):
             if candidate.path is not None:
@@ -110,8 +108,6 @@ def run_mirror(data: bytes) -> None:
     client._pool = httpcore.ConnectionPool(network_backend=_Answering(answer))
     try:
         content = client.read_range(url.decode("utf-8", "replace"), 16, _RANGE_NBYTES, 4096)
-    except HeliosError:
-        return
     finally:
         client._pool.close()
     assert len(content) == _RANGE_NBYTES, "another length than the one asked for"

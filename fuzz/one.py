@@ -5,16 +5,19 @@ Started by `fuzz`, which sets the limits. Give it a file to run that input alone
 
 from __future__ import annotations
 
+import shlex
 import sys
 from random import Random
 
 import atheris
 from google.protobuf.message import Error
 
+from fuzz.json_values import altered
 from fuzz.messages import mutate
 
-with atheris.instrument_imports(include=["helios"]):
-    from fuzz.targets import TARGETS
+# Helios's own code, and the libraries in Python that read hostile text for it.
+with atheris.instrument_imports(include=["helios", "jinja2", "httpcore", "h11"]):
+    from fuzz.targets import TARGETS, Target
 
 
 def main() -> None:
@@ -23,22 +26,33 @@ def main() -> None:
     target = TARGETS[name]
 
     def mutator(data: bytes, limit_nbytes: int, seed: int) -> bytes:
-        """Alters a message's structure, or bytes where they are none."""
+        """Alters an input's structure, or bytes where it has none."""
         random = Random(seed)
-        if target.message is not None and random.random() < 0.9:
-            message = target.message()
-            try:
-                message.ParseFromString(data)
-                mutate(message, random)
-                altered = message.SerializeToString()
-            except (Error, ValueError):  # no message, or no longer one
-                altered = b""
-            if 0 < len(altered) <= limit_nbytes:
-                return altered
+        changed = _altered(target, data, random) if random.random() < 0.9 else b""
+        if 0 < len(changed) <= limit_nbytes:
+            return changed
         return bytes(atheris.Mutate(data, limit_nbytes))
 
-    atheris.Setup([sys.argv[0], *arguments], target.run, custom_mutator=mutator)
+    def give(data: bytes) -> None:
+        target.accepts(data)
+
+    # A merge has its inputs run in further processes, by this as a shell's command.
+    command = f"{shlex.quote(sys.executable)} -m fuzz.one {name}"
+    atheris.Setup([command, *arguments], give, custom_mutator=mutator)
     atheris.Fuzz()
+
+
+def _altered(target: Target, data: bytes, random: Random) -> bytes:
+    """The input with another structure; nothing where it has none, or has none any more."""
+    try:
+        if target.message is not None:
+            message = target.message()
+            message.ParseFromString(data)
+            mutate(message, random)
+            return message.SerializeToString()
+        return altered(data, random) if target.json else b""
+    except (Error, ValueError):
+        return b""
 
 
 if __name__ == "__main__":

@@ -24,10 +24,7 @@ def run_envelope(data: bytes) -> None:
     """A file in the place of `core.pb`: whatever passes was signed by the key that it names."""
     path = scratch() / "envelope.pb"
     path.write_bytes(data)
-    try:
-        verified = read_envelope(path, PUBLIC_KEY)
-    except HeliosError:
-        return
+    verified = read_envelope(path, PUBLIC_KEY)
     signed = {hashlib.sha256(envelope.body or envelope.index).hexdigest() for envelope in _signed()}
     assert verified.digest in signed, "an altered envelope passed"
 
@@ -61,13 +58,11 @@ def _open_index(name: str, data: bytes) -> None:
 
 
 def _open_all(name: str, envelope: core_pb2.SignedEnvelope) -> None:
-    """Opens a core and reads everything in it. What comes out has its signed length."""
+    """Opens a core and reads everything in it that can be read. What comes out has its signed
+    length."""
     folder = copy_of(name)
     (folder / core_format.ENVELOPE_FILE).write_bytes(envelope.SerializeToString())
-    try:
-        core = open_stored(name, folder)
-    except HeliosError:
-        return
+    core = open_stored(name, folder)
     for resource in core.decoded.executables.values():
         with suppress(HeliosError):
             assert len(core.read_resource(resource.id, resource.kind)) == resource.decoded_nbytes

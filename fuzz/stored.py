@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,15 +23,29 @@ STORED: Final = Path(__file__).parents[1] / "tests" / "data" / "cores"
 NAMESPACE: Final = "tests"
 KEY: Final = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC_KEY: Final = KEY.public_key().public_bytes_raw()
+_SCRATCH_VARIABLE: Final = "HELIOS_FUZZ_SCRATCH"
 _MEMORY: Final = Path("/dev/shm")
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder, in memory: a disk that stalls would look like a hang."""
+    memory = _MEMORY if _MEMORY.is_dir() else None
+    place = os.environ.get(_SCRATCH_VARIABLE, memory)
+    return tempfile.TemporaryDirectory(prefix="helios-fuzz-", dir=place)
+
+
+@contextmanager
+def scratch_of_children() -> Iterator[dict[str, str]]:
+    """An environment in which processes have their folders in one that is deleted at the end:
+    libFuzzer ends a process at once, and its folder would stay."""
+    with scratch_folder() as folder:
+        yield {**os.environ, _SCRATCH_VARIABLE: folder}
 
 
 @cache
 def scratch() -> Path:
-    """A folder for this process, in memory: a disk that stalls would look like a hang."""
-    folder = tempfile.TemporaryDirectory(
-        prefix="helios-fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
-    )
+    """This process's folder."""
+    folder = scratch_folder()
     _KEPT.append(folder)
     return Path(folder.name)
 
@@ -73,9 +90,13 @@ def stored_resource(name: str, resource: str) -> bytes:
     return core.read_resource(resource, core.decoded.executables[resource].kind)
 
 
+class NoInput(Exception):
+    """The bytes aren't what a target takes: the libraries before Helios refuse them."""
+
+
 def parsed(kind: type[Any], data: bytes) -> Any:
-    """The message, or None where the bytes are none: Protobuf's own refusal."""
+    """The message. NoInput where the bytes are none: Protobuf's own refusal."""
     try:
         return kind.FromString(data)
-    except DecodeError:
-        return None
+    except DecodeError as error:
+        raise NoInput from error

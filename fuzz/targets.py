@@ -1,4 +1,4 @@
-"""What hostile bytes are given to. A target returns, or raises something that nobody expected.
+"""What hostile bytes are given to. A target accepts, refuses, or raises what nobody expected.
 
 Refusals are HeliosErrors; whatever else leaves a target is a finding, and so is a broken promise
 (a wrong length, a path outside, an altered envelope that passes), which is asserted. The cores
@@ -14,20 +14,32 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from fuzz import contents, declarations, signed
-from fuzz.stored import STORED, stored, stored_envelope, stored_resource
+from fuzz import contents, declarations, signed, words
+from fuzz.stored import STORED, NoInput, stored, stored_envelope, stored_resource
 from helios.core import format as core_format
+from helios.errors import HeliosError
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 
 
 @dataclass(frozen=True)
 class Target:
-    """`run` takes arbitrary bytes; `seeds` gives good ones. `message` is what they parse as, for
-    mutations by structure, or None."""
+    """`run` takes arbitrary bytes and lets refusals out; `seeds` gives good ones. `message` is what
+    they parse as, or they are `json`: for mutations by structure. `words` are those of their
+    language."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
     message: type[Message] | None = None
+    json: bool = False
+    words: tuple[str, ...] = ()
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether the bytes were accepted: False is a refusal, all that it raises a finding."""
+        try:
+            self.run(data)
+        except (HeliosError, NoInput):
+            return False
+        return True
 
 
 def _each(*names: str) -> Callable[[Callable[[str], bytes]], Callable[[], list[bytes]]]:
@@ -119,21 +131,21 @@ TARGETS: Final[Mapping[str, Target]] = {
         _PAYLOADS(lambda name: (STORED / name / core_format.LOCATIONS_FILE).read_bytes()),
         core_pb2.LocationSet,
     ),
-    "mirror": Target(contents.run_mirror, _answers),
+    "mirror": Target(contents.run_mirror, _answers, words=words.HTTP),
     "contract": Target(
         declarations.run_contract,
         _PAYLOADS(lambda name: stored(name).deployment.contract.SerializeToString()),
         contract_pb2.ServingContract,
     ),
-    "contract-json": Target(declarations.run_contract_json, _PAYLOADS(_json_contract)),
+    "contract-json": Target(declarations.run_contract_json, _PAYLOADS(_json_contract), json=True),
     "manifest": Target(declarations.run_manifest, _manifests, execution_pb2.ExecutionManifest),
     "programs": Target(
         declarations.run_programs, lambda: _manifests()[:1], execution_pb2.ExecutionManifest
     ),
     "tokenizer": Target(
-        declarations.run_tokenizer, lambda: [stored_resource("payload-2", "tokenizer")]
+        declarations.run_tokenizer, lambda: [stored_resource("payload-2", "tokenizer")], json=True
     ),
-    "template": Target(declarations.run_template, _templates),
+    "template": Target(declarations.run_template, _templates, words=words.TEMPLATE),
     "oracle": Target(
         declarations.run_oracle,
         lambda: [

@@ -61,17 +61,29 @@ class RegisteredReplayer {
     }
     return *replayer_;
   }
-  void close() {
+  // Ends the threads. Without the GIL: what is queued may take long.
+  void close_threads() {
     if (!is_forked()) replayer_->close();
   }
-  void close_without_gil() {
-    const nb::gil_scoped_release release;
-    close();
+  // The same, then lets go of what owns the programs' memory. With the GIL.
+  void close() {
+    {
+      const nb::gil_scoped_release release;
+      close_threads();
+    }
+    // Emptied first: what goes away may call back.
+    std::vector<nb::object>().swap(owners_);
+  }
+  // Python's collector doesn't look into this object, so what it keeps outlives its threads even
+  // when all of it is garbage.
+  void keep(nb::object owner) {
+    if (!owner.is_none()) owners_.push_back(std::move(owner));
   }
 
  private:
   bool is_forked() const { return getpid() != owner_; }
 
+  std::vector<nb::object> owners_;
   std::unique_ptr<helios::Replayer> replayer_;
   pid_t owner_ = getpid();
 };
@@ -90,7 +102,7 @@ class OpenReplayers {
   }
   void close_all() {
     const std::lock_guard lock(mutex_);
-    for (RegisteredReplayer* replayer : open_) replayer->close();
+    for (RegisteredReplayer* replayer : open_) replayer->close_threads();
   }
 
  private:
@@ -113,7 +125,7 @@ RegisteredReplayer::~RegisteredReplayer() {
   if (is_forked()) {
     static_cast<void>(replayer_.release());
   } else {
-    close_without_gil();
+    close();
   }
 }
 
@@ -132,13 +144,15 @@ NB_MODULE(_native, module) {
              Array<std::int32_t> operand_starts, Array<std::uint64_t> addresses,
              Array<std::uint64_t> nbytes, Array<std::int32_t> integer_starts,
              Array<std::int64_t> integers, Array<std::int32_t> float_starts,
-             Array<double> floats) {
-            return self.here().add_program({view(kernels), view(operand_starts), view(addresses),
-                                     view(nbytes), view(integer_starts), view(integers),
-                                     view(float_starts), view(floats)});
+             Array<double> floats, nb::object owners) {
+            const int program = self.here().add_program(
+                {view(kernels), view(operand_starts), view(addresses), view(nbytes),
+                 view(integer_starts), view(integers), view(float_starts), view(floats)});
+            self.keep(std::move(owners));
+            return program;
           },
           "kernels"_a, "operand_starts"_a, "addresses"_a, "nbytes"_a, "integer_starts"_a,
-          "integers"_a, "float_starts"_a, "floats"_a)
+          "integers"_a, "float_starts"_a, "floats"_a, "owners"_a = nb::none())
       .def(
           "submit",
           [](RegisteredReplayer& self, int program, std::uint64_t sequence) {
@@ -160,7 +174,7 @@ NB_MODULE(_native, module) {
           "sequence"_a)
       .def("scratch_nbytes", [](RegisteredReplayer& self) { return self.here().scratch_nbytes(); })
       .def("launches", [](RegisteredReplayer& self) { return self.here().launches(); })
-      .def("close", &RegisteredReplayer::close_without_gil);
+      .def("close", &RegisteredReplayer::close);
 
   // A fork keeps what the frames of its parent's other threads refer to: no leak of ours.
   nb::module_::import_("os").attr("register_at_fork")(

@@ -10,13 +10,13 @@ namespace helios {
 namespace {
 
 template <const LogitScans& Scans>
-void run_sample_with(const Launch& launch, const Worker& worker) {
-  run_sample(launch, worker, Scans);
+void run_sample_with(const Launch& launch, const Piece& piece) {
+  run_sample(launch, piece, Scans);
 }
 
 template <const LogitScans& Scans>
-void run_score_with(const Launch& launch, const Worker& worker) {
-  run_score(launch, worker, Scans);
+void run_score_with(const Launch& launch, const Piece& piece) {
+  run_score(launch, piece, Scans);
 }
 
 template <const LogitScans& Scans>

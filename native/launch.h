@@ -1,6 +1,6 @@
-// What a kernel is given: a launch's operands and attributes, and the worker that runs its share.
-// A launch is cut into `Worker::count` pieces, each a call of the same function with its own
-// `Worker::index`; pieces run in any order, on any thread. Nothing here owns memory.
+// What a kernel is given: a launch's operands and attributes, and which piece of it to compute.
+// A launch is cut into `Piece::count` pieces, each a call of the same function with its own
+// `Piece::index`; pieces run in any order, on any thread. Nothing here owns memory.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ struct Range {
   std::int64_t end;
 };
 
-struct Worker {
+struct Piece {
   int index;
   int count;
   std::byte* scratch;  // 64-byte aligned, at least what the launch's check asked for
@@ -50,6 +50,6 @@ struct Worker {
   }
 };
 
-using KernelFunction = void (*)(const Launch&, const Worker&);
+using KernelFunction = void (*)(const Launch&, const Piece&);
 
 }  // namespace helios

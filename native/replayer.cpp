@@ -43,6 +43,7 @@ Replayer::Replayer(int threads, std::string_view instruction_set)
 }
 
 int Replayer::add_program(const LaunchList& list) {
+  const std::lock_guard lock(host_);
   if (submitted_count_ != completed()) {
     throw std::runtime_error("a program can't be added while a submission is outstanding");
   }
@@ -60,6 +61,7 @@ int Replayer::add_program(const LaunchList& list) {
 }
 
 void Replayer::submit(int program, std::uint64_t sequence) {
+  const std::lock_guard lock(host_);
   if (end_.load(std::memory_order_relaxed) != ~std::uint64_t{0}) {
     throw std::runtime_error("the replayer is closed");
   }
@@ -87,6 +89,7 @@ bool Replayer::wait(std::uint64_t sequence, std::chrono::milliseconds limit) {
 }
 
 std::pair<std::int64_t, std::int64_t> Replayer::timing(std::uint64_t sequence) const {
+  const std::lock_guard lock(host_);
   if (sequence == 0 || sequence > completed() || sequence + kRing <= submitted_count_) {
     throw std::invalid_argument("sequence " + std::to_string(sequence) +
                                 " isn't one of the last 256 that have completed");
@@ -96,10 +99,15 @@ std::pair<std::int64_t, std::int64_t> Replayer::timing(std::uint64_t sequence) c
 }
 
 void Replayer::close() {
-  if (end_.load(std::memory_order_relaxed) == ~std::uint64_t{0}) {
-    end_.store(submitted_count_, std::memory_order_release);
-    submitted_.raise(submitted_count_ + 1);
+  {
+    const std::lock_guard lock(host_);
+    if (end_.load(std::memory_order_relaxed) == ~std::uint64_t{0}) {
+      end_.store(submitted_count_, std::memory_order_release);
+      submitted_.raise(submitted_count_ + 1);
+    }
   }
+  // A thread may be joined once only.
+  const std::lock_guard lock(joining_);
   pool_.join();
 }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,16 +33,20 @@ class Replayer {
   // std::invalid_argument where a launch doesn't fit; std::runtime_error while a submission is
   // outstanding or where there is no memory for the scratch.
   int add_program(const LaunchList& list);
-  // One thread at a time. Throws std::invalid_argument or, closed or full, std::runtime_error.
+  // Throws std::invalid_argument or, closed or full, std::runtime_error.
   void submit(int program, std::uint64_t sequence);
   std::uint64_t completed() const { return completed_.value(); }
   bool wait(std::uint64_t sequence, std::chrono::milliseconds limit);
   // (start, end) in nanoseconds of the steady clock.
   std::pair<std::int64_t, std::int64_t> timing(std::uint64_t sequence) const;
   // Bytes of scratch, all workers together.
-  std::uint64_t scratch_nbytes() const { return scratch_.nbytes(); }
+  std::uint64_t scratch_nbytes() const {
+    const std::lock_guard lock(host_);
+    return scratch_.nbytes();
+  }
   std::uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
-  // Finishes what is queued and ends the threads. Idempotent.
+  // Finishes what is queued and ends the threads; whoever calls it returns when they have ended.
+  // Idempotent.
   void close();
 
  private:
@@ -55,6 +60,9 @@ class Replayer {
   void work(int worker);
   void run(Submission& submission, std::uint64_t sequence, int worker);
 
+  // The host's threads take turns at adding, submitting and closing; workers never do.
+  mutable std::mutex host_;
+  std::mutex joining_;
   const KernelTable& table_;
   const int threads_;
   std::vector<std::unique_ptr<Program>> programs_;

@@ -41,9 +41,14 @@ def facts(files: Iterable[FileDescriptorProto]) -> Iterator[Fact]:
 
 def violations(history: Sequence[Fact], files: Sequence[FileDescriptorProto]) -> list[str]:
     """What the files do that the history forbids, or that it hasn't recorded yet."""
-    now = {(fact["in"], fact["number"]): fact for fact in facts(files)}
+    present_facts = list(facts(files))
+    now = {(fact["in"], fact["number"]): fact for fact in present_facts}
     then = {(fact["in"], fact["number"]): fact for fact in history}
-    found = []
+    found = [
+        f"{fact['in']} {fact['number']} ({fact['name']}) is another name of a number"
+        for fact in present_facts
+        if now[fact["in"], fact["number"]] != fact
+    ]
     if len(then) != len(history):
         found.append("the history records a number twice")
     reserved = dict(_reservations(files))

@@ -432,15 +432,15 @@ struct Attention {
 
 }  // namespace
 
-void run_attention(const Launch& launch, const Worker& worker) {
+void run_attention(const Launch& launch, const Piece& piece) {
   const Attention attention(launch);
   const std::int64_t rows = launch.rows();
-  auto* scratch = reinterpret_cast<float*>(worker.scratch);
+  auto* scratch = reinterpret_cast<float*>(piece.scratch);
   std::int64_t item = 0;
   for (std::int64_t row = 0; row < rows;) {
     const std::int64_t tile_rows = attention.tile_rows(row, rows);
     for (std::int64_t h = 0; h < attention.g.kv_heads; ++h, ++item) {
-      if (item % worker.count == worker.index) attention.run_tile(row, tile_rows, h, scratch);
+      if (item % piece.count == piece.index) attention.run_tile(row, tile_rows, h, scratch);
     }
     row += tile_rows;
   }

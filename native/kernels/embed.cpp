@@ -81,13 +81,13 @@ void unpack_row(Packing packing, const std::byte* table, std::int64_t vocab, std
 
 }  // namespace
 
-void run_embed(const Launch& launch, const Worker& worker) {
+void run_embed(const Launch& launch, const Piece& piece) {
   using namespace embed;
   const std::int64_t vocab = launch.integer(kVocab);
   const std::int64_t width = launch.integer(kWidth);
   const auto packing = static_cast<Packing>(launch.integer(kPacking));
   const auto* tokens = launch.read<std::int32_t>(kTokens);
-  const Range share = worker.share(launch.rows());
+  const Range share = piece.share(launch.rows());
   for (std::int64_t r = share.begin; r < share.end; ++r) {
     float* out = launch.write<float>(kOut) + r * width;
     if (tokens[r] < 0 || tokens[r] >= vocab) {

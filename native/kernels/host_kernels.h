@@ -10,20 +10,20 @@
 
 namespace helios {
 
-void run_scatter_i32(const Launch&, const Worker&);
-void run_initialize_requests(const Launch&, const Worker&);
-void run_load_pending(const Launch&, const Worker&);
-void run_select_last(const Launch&, const Worker&);
-void run_commit(const Launch&, const Worker&);
-void run_set_pending(const Launch&, const Worker&);
-void run_merge_pending(const Launch&, const Worker&);
-void run_slice_rows(const Launch&, const Worker&);
-void run_save_page(const Launch&, const Worker&);
-void run_load_page(const Launch&, const Worker&);
-void run_copy_rows(const Launch&, const Worker&);
+void run_scatter_i32(const Launch&, const Piece&);
+void run_initialize_requests(const Launch&, const Piece&);
+void run_load_pending(const Launch&, const Piece&);
+void run_select_last(const Launch&, const Piece&);
+void run_commit(const Launch&, const Piece&);
+void run_set_pending(const Launch&, const Piece&);
+void run_merge_pending(const Launch&, const Piece&);
+void run_slice_rows(const Launch&, const Piece&);
+void run_save_page(const Launch&, const Piece&);
+void run_load_page(const Launch&, const Piece&);
+void run_copy_rows(const Launch&, const Piece&);
 
-void run_sample(const Launch&, const Worker&, const LogitScans&);
-void run_score(const Launch&, const Worker&, const LogitScans&);
+void run_sample(const Launch&, const Piece&, const LogitScans&);
+void run_score(const Launch&, const Piece&, const LogitScans&);
 // What `sample` and `score` need for a vocabulary.
 std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
 

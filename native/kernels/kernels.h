@@ -28,16 +28,16 @@ struct LogitScans {
 
 #define HELIOS_DECLARE_KERNELS(isa)                              \
   namespace isa {                                                \
-  void run_embed(const Launch&, const Worker&);                  \
-  void run_rms_norm(const Launch&, const Worker&);               \
-  void run_linear(const Launch&, const Worker&);                 \
-  void run_linear_silu_mul(const Launch&, const Worker&);        \
-  void run_linear_tuned(const Launch&, const Worker&);           \
-  void run_linear_silu_mul_tuned(const Launch&, const Worker&);  \
-  void run_tune_linear(const Launch&, const Worker&);            \
-  void run_tune_linear_silu_mul(const Launch&, const Worker&);   \
-  void run_rope_and_cache(const Launch&, const Worker&);         \
-  void run_attention(const Launch&, const Worker&);              \
+  void run_embed(const Launch&, const Piece&);                   \
+  void run_rms_norm(const Launch&, const Piece&);                \
+  void run_linear(const Launch&, const Piece&);                  \
+  void run_linear_silu_mul(const Launch&, const Piece&);         \
+  void run_linear_tuned(const Launch&, const Piece&);            \
+  void run_linear_silu_mul_tuned(const Launch&, const Piece&);   \
+  void run_tune_linear(const Launch&, const Piece&);             \
+  void run_tune_linear_silu_mul(const Launch&, const Piece&);    \
+  void run_rope_and_cache(const Launch&, const Piece&);          \
+  void run_attention(const Launch&, const Piece&);               \
   extern const LogitScans kLogitScans;                           \
   }
 

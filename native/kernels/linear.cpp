@@ -19,10 +19,10 @@ struct Projection {
   bool accumulate;
 };
 
-void project(const Projection& p, const Worker& worker, std::int32_t choice) {
+void project(const Projection& p, const Piece& piece, std::int32_t choice) {
   const TileProduct& product = tile_product(p.packing, p.format);
   for_each_group(
-      product, p.matrix, p.x, 1, worker, blocking(product, choice),
+      product, p.matrix, p.x, 1, piece, blocking(product, choice),
       [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
           const GroupSums& sums) {
         for (int t = 0; t < tiles; ++t) {
@@ -57,15 +57,15 @@ Projection projection(const Launch& launch) {
 
 }  // namespace
 
-void run_linear(const Launch& launch, const Worker& worker) {
-  project(projection(launch), worker, 0);
+void run_linear(const Launch& launch, const Piece& piece) {
+  project(projection(launch), piece, 0);
 }
 
-void run_linear_tuned(const Launch& launch, const Worker& worker) {
-  project(projection(launch), worker, *launch.read<std::int32_t>(linear_tuned::kTuning));
+void run_linear_tuned(const Launch& launch, const Piece& piece) {
+  project(projection(launch), piece, *launch.read<std::int32_t>(linear_tuned::kTuning));
 }
 
-void run_tune_linear(const Launch& launch, const Worker&) {
+void run_tune_linear(const Launch& launch, const Piece&) {
   using namespace tune_linear;
   const std::int64_t rows = launch.integer(kCapacity);
   const std::int64_t width = launch.integer(kWidth);
@@ -83,7 +83,7 @@ void run_tune_linear(const Launch& launch, const Worker&) {
                      false};
   *launch.write<std::int32_t>(kChoice) = fastest_blocking(
       p.matrix.tiles, launch.read<std::byte>(kOut), 4 * rows * outputs,
-      [&](std::int32_t choice, const Worker& piece) { project(p, piece, choice); });
+      [&](std::int32_t choice, const Piece& piece) { project(p, piece, choice); });
 }
 
 }  // namespace helios::HELIOS_ISA

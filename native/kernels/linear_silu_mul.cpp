@@ -19,13 +19,13 @@ struct GatedProjection {
   std::byte* out;
 };
 
-void project(const GatedProjection& p, const Worker& worker, std::int32_t choice) {
+void project(const GatedProjection& p, const Piece& piece, std::int32_t choice) {
   const std::int64_t out_row_nbytes = row_nbytes(p.out_format, p.outputs);
   // A q8 block takes two pairs of gate and up.
   const int unit = is_quantised(p.out_format) ? 4 : 2;
   const TileProduct& product = tile_product(p.packing, p.format);
   for_each_group(
-      product, p.matrix, p.x, unit, worker, blocking(product, choice),
+      product, p.matrix, p.x, unit, piece, blocking(product, choice),
       [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
           const GroupSums& sums) {
         for (int r = 0; r < rows; ++r) {
@@ -58,15 +58,15 @@ GatedProjection projection(const Launch& launch) {
 
 }  // namespace
 
-void run_linear_silu_mul(const Launch& launch, const Worker& worker) {
-  project(projection(launch), worker, 0);
+void run_linear_silu_mul(const Launch& launch, const Piece& piece) {
+  project(projection(launch), piece, 0);
 }
 
-void run_linear_silu_mul_tuned(const Launch& launch, const Worker& worker) {
-  project(projection(launch), worker, *launch.read<std::int32_t>(linear_silu_mul_tuned::kTuning));
+void run_linear_silu_mul_tuned(const Launch& launch, const Piece& piece) {
+  project(projection(launch), piece, *launch.read<std::int32_t>(linear_silu_mul_tuned::kTuning));
 }
 
-void run_tune_linear_silu_mul(const Launch& launch, const Worker&) {
+void run_tune_linear_silu_mul(const Launch& launch, const Piece&) {
   using namespace tune_linear_silu_mul;
   const std::int64_t rows = launch.integer(kCapacity);
   const std::int64_t width = launch.integer(kWidth);
@@ -85,7 +85,7 @@ void run_tune_linear_silu_mul(const Launch& launch, const Worker&) {
       launch.write<std::byte>(kOut)};
   *launch.write<std::int32_t>(kChoice) = fastest_blocking(
       p.matrix.tiles, launch.read<std::byte>(kOut), rows * row_nbytes(out_format, outputs),
-      [&](std::int32_t choice, const Worker& piece) { project(p, piece, choice); });
+      [&](std::int32_t choice, const Piece& piece) { project(p, piece, choice); });
 }
 
 }  // namespace helios::HELIOS_ISA

@@ -1,6 +1,6 @@
 // The kernels that read and write request state: `scatter_i32` (page-table deltas),
 // `initialize_requests`, `set_pending`, `load_pending`, `merge_pending` and `commit`. Each is a few
-// rows of bookkeeping, so the first worker does it all, in row order.
+// rows of bookkeeping, so the first piece does it all, in row order.
 #include <algorithm>
 #include <cstring>
 
@@ -32,9 +32,9 @@ bool is_eos(const RequestState& state, std::int32_t token) {
 
 }  // namespace
 
-void run_scatter_i32(const Launch& launch, const Worker& worker) {
+void run_scatter_i32(const Launch& launch, const Piece& piece) {
   using namespace scatter_i32;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const auto* index = launch.read<std::int32_t>(kIndex);
   const auto* value = launch.read<std::int32_t>(kValue);
   auto* target = launch.write<std::int32_t>(kTarget);
@@ -47,9 +47,9 @@ void run_scatter_i32(const Launch& launch, const Worker& worker) {
   }
 }
 
-void run_initialize_requests(const Launch& launch, const Worker& worker) {
+void run_initialize_requests(const Launch& launch, const Piece& piece) {
   using namespace initialize_requests;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const std::int64_t rows = launch.rows();
   for (std::int64_t r = 0; r < rows; ++r) {
     RequestState* state = state_of(launch, kState, launch.read<std::int32_t>(kSlot)[r]);
@@ -71,9 +71,9 @@ void run_initialize_requests(const Launch& launch, const Worker& worker) {
   }
 }
 
-void run_load_pending(const Launch& launch, const Worker& worker) {
+void run_load_pending(const Launch& launch, const Piece& piece) {
   using namespace load_pending;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const auto* slots = launch.read<std::int32_t>(kSlot);
   const auto* generations = launch.read<std::int32_t>(kGeneration);
   const std::int64_t rows = launch.rows();
@@ -85,9 +85,9 @@ void run_load_pending(const Launch& launch, const Worker& worker) {
   }
 }
 
-void run_set_pending(const Launch& launch, const Worker& worker) {
+void run_set_pending(const Launch& launch, const Piece& piece) {
   using namespace set_pending;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const auto* slots = launch.read<std::int32_t>(kSlot);
   const auto* generations = launch.read<std::int32_t>(kGeneration);
   const auto* tokens = launch.read<std::int32_t>(kToken);
@@ -98,9 +98,9 @@ void run_set_pending(const Launch& launch, const Worker& worker) {
   }
 }
 
-void run_merge_pending(const Launch& launch, const Worker& worker) {
+void run_merge_pending(const Launch& launch, const Piece& piece) {
   using namespace merge_pending;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const auto* slots = launch.read<std::int32_t>(kSlot);
   const auto* generations = launch.read<std::int32_t>(kGeneration);
   const auto* tokens = launch.read<std::int32_t>(kTokens);
@@ -123,9 +123,9 @@ void run_merge_pending(const Launch& launch, const Worker& worker) {
   }
 }
 
-void run_commit(const Launch& launch, const Worker& worker) {
+void run_commit(const Launch& launch, const Piece& piece) {
   using namespace commit;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const auto* slots = launch.read<std::int32_t>(kSlot);
   const auto* generations = launch.read<std::int32_t>(kGeneration);
   const auto* lengths = launch.read<std::int32_t>(kQueryLength);

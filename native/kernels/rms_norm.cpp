@@ -6,7 +6,7 @@
 
 namespace helios::HELIOS_ISA {
 
-void run_rms_norm(const Launch& launch, const Worker& worker) {
+void run_rms_norm(const Launch& launch, const Piece& piece) {
   using namespace rms_norm;
   const std::int64_t width = launch.integer(kWidth);
   const auto format = static_cast<Format>(launch.integer(kFormat));
@@ -15,7 +15,7 @@ void run_rms_norm(const Launch& launch, const Worker& worker) {
   const auto* weight = launch.read<float>(kWeight);
   auto* out = launch.write<std::byte>(kOut);
 
-  const Range share = worker.share(launch.rows());
+  const Range share = piece.share(launch.rows());
   for (std::int64_t r = share.begin; r < share.end; ++r) {
     const float* row = x + r * width;
     const float factor = rms_factor(row, width, epsilon);

@@ -34,7 +34,7 @@ HELIOS_INLINE void normalise(float* head, std::int64_t head_dim, const float* we
 
 }  // namespace
 
-void run_rope_and_cache(const Launch& launch, const Worker& worker) {
+void run_rope_and_cache(const Launch& launch, const Piece& piece) {
   using namespace rope_and_cache;
   const std::int64_t q_heads = launch.integer(kQHeads);
   const std::int64_t kv_heads = launch.integer(kKvHeads);
@@ -51,10 +51,10 @@ void run_rope_and_cache(const Launch& launch, const Worker& worker) {
   auto* v_plane = launch.write<std::uint16_t>(kVPlane);
   const PageTable table = page_table(launch, kPageTable, kKPlane, kVPlane, kv_heads * head_dim,
                                      page_tokens, launch.integer(kTablePages));
-  auto* cosines = reinterpret_cast<float*>(worker.scratch);
+  auto* cosines = reinterpret_cast<float*>(piece.scratch);
   float* sines = cosines + half;
 
-  const Range share = worker.share(launch.rows());
+  const Range share = piece.share(launch.rows());
   for (std::int64_t r = share.begin; r < share.end; ++r) {
     float* row = launch.write<float>(kQkv) + r * (q_heads + 2 * kv_heads) * head_dim;
     const std::int32_t position = positions[r];

@@ -37,7 +37,7 @@ constexpr std::int64_t block_count(std::int64_t vocab) {
 
 constexpr std::int64_t padded(std::int64_t nbytes) { return (nbytes + 63) / 64 * 64; }
 
-// Views of a worker's scratch for a vocabulary.
+// Views of a piece's scratch for a vocabulary.
 struct Scratch {
   float* maxima;          // of each block (kernels.h)
   float* sorted_maxima;
@@ -245,7 +245,7 @@ std::uint64_t sample_scratch_nbytes(std::int64_t vocab) {
   return static_cast<std::uint64_t>(Scratch(nullptr, vocab).nbytes);
 }
 
-void run_sample(const Launch& launch, const Worker& worker, const LogitScans& scans) {
+void run_sample(const Launch& launch, const Piece& piece, const LogitScans& scans) {
   using namespace sample;
   const std::int64_t capacity = launch.integer(kCapacity);
   const std::int64_t vocab = launch.integer(kVocab);
@@ -256,9 +256,9 @@ void run_sample(const Launch& launch, const Worker& worker, const LogitScans& sc
   const auto* states = launch.read<RequestState>(kState);
   const auto slot_count =
       static_cast<std::int64_t>(launch.nbytes[kState] / sizeof(RequestState));
-  const Scratch scratch(worker.scratch, vocab);
+  const Scratch scratch(piece.scratch, vocab);
   const std::int64_t rows = launch.rows();
-  for (std::int64_t r = worker.index; r < rows; r += worker.count) {
+  for (std::int64_t r = piece.index; r < rows; r += piece.count) {
     const std::int64_t lane = lanes != nullptr ? lanes[r] : r;
     if (lane < 0 || lane >= capacity) continue;
     const std::int32_t slot = slots[lane];
@@ -279,14 +279,14 @@ void run_sample(const Launch& launch, const Worker& worker, const LogitScans& sc
   }
 }
 
-void run_score(const Launch& launch, const Worker& worker, const LogitScans& scans) {
+void run_score(const Launch& launch, const Piece& piece, const LogitScans& scans) {
   using namespace score;
   const std::int64_t vocab = launch.integer(kVocab);
   const std::int64_t stride = launch.integer(kStride);
   const auto* targets = launch.read<std::int32_t>(kTarget);
-  const Scratch scratch(worker.scratch, vocab);
+  const Scratch scratch(piece.scratch, vocab);
   const std::int64_t rows = launch.rows();
-  for (std::int64_t r = worker.index; r < rows; r += worker.count) {
+  for (std::int64_t r = piece.index; r < rows; r += piece.count) {
     float logprob = std::numeric_limits<float>::quiet_NaN();
     if (targets[r] >= 0 && targets[r] < vocab) {
       logprob = Row(launch.read<float>(kLogits) + r * stride, vocab, scans, scratch)

@@ -8,7 +8,7 @@
 
 namespace helios {
 
-void run_select_last(const Launch& launch, const Worker& worker) {
+void run_select_last(const Launch& launch, const Piece& piece) {
   using namespace select_last;
   const std::int64_t width = launch.integer(kWidth);
   const std::int64_t packed_capacity = launch.integer(kPackedCapacity);
@@ -21,22 +21,22 @@ void run_select_last(const Launch& launch, const Worker& worker) {
     if (lengths[lane] <= 0) continue;
     end += lengths[lane];
     if (sample[lane] == 0 || end > packed_capacity) continue;
-    if (worker.index == 0) {
+    if (piece.index == 0) {
       launch.write<std::int32_t>(kSelectedLane)[selected] = static_cast<std::int32_t>(lane);
     }
-    if (selected % worker.count == worker.index) {
+    if (selected % piece.count == piece.index) {
       std::memcpy(launch.write<float>(kOut) + selected * width,
                   launch.read<float>(kX) + (end - 1) * width,
                   static_cast<std::size_t>(width) * sizeof(float));
     }
     ++selected;
   }
-  if (worker.index == 0) *launch.write<std::int32_t>(kSelectedRows) = selected;
+  if (piece.index == 0) *launch.write<std::int32_t>(kSelectedRows) = selected;
 }
 
-void run_slice_rows(const Launch& launch, const Worker& worker) {
+void run_slice_rows(const Launch& launch, const Piece& piece) {
   using namespace slice_rows;
-  if (worker.index != 0) return;
+  if (piece.index != 0) return;
   const std::int64_t left = launch.rows() - launch.integer(kStart);
   *launch.write<std::int32_t>(kOut) =
       static_cast<std::int32_t>(std::clamp<std::int64_t>(left, 0, launch.integer(kLimit)));

@@ -130,11 +130,11 @@ HELIOS_INLINE void multiply_group(const TileProduct& product, const TileMatrix& 
 inline constexpr std::int64_t kChunkRows = 64;
 
 // Calls `epilogue(first_row, rows, first_tile, tiles, sums)` for every row block and group of
-// tiles of this worker's share. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up
+// tiles of this piece's share. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up
 // to kGroupTiles.
 template <class Epilogue>
 HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
-                                  const ActivationMatrix& x, int unit, const Worker& worker,
+                                  const ActivationMatrix& x, int unit, const Piece& piece,
                                   const Blocking& blocking, const Epilogue& epilogue) {
   GroupSums sums;
   const auto run = [&](std::int64_t tile, std::int64_t end_tile, std::int64_t row,
@@ -156,7 +156,7 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
     if (rows <= kChunkRows) {
       // Several rows at a time need two tiles for each step to keep the multipliers busy.
       const int step = rows > 1 && unit < 2 ? 2 : unit;
-      const Range share = worker.share(ceil_divide(matrix.tiles, step));
+      const Range share = piece.share(ceil_divide(matrix.tiles, step));
       const std::int64_t end = smaller(share.end * step, matrix.tiles);
       for (std::int64_t tile = share.begin * step; tile < end; tile += kGroupTiles) {
         run(tile, smaller(tile + kGroupTiles, end), first, first + rows);
@@ -165,7 +165,7 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
     }
     const std::int64_t row_blocks = ceil_divide(rows, blocking.rows);
     const std::int64_t chunks = ceil_divide(rows, kChunkRows);
-    const Range share = worker.share(ceil_divide(matrix.tiles, kGroupTiles) * chunks);
+    const Range share = piece.share(ceil_divide(matrix.tiles, kGroupTiles) * chunks);
     for (std::int64_t item = share.begin; item < share.end; ++item) {
       const std::int64_t tile = item / chunks * kGroupTiles;
       const std::int64_t chunk = item % chunks;

@@ -69,7 +69,7 @@ template <class Run>
 std::int32_t fastest_blocking(std::int64_t tiles, const std::byte* out, std::int64_t nbytes,
                               const Run& run) {
   const int pieces = static_cast<int>(tiles > kTimedTiles ? tiles / kTimedTiles : 1);
-  const auto piece = [pieces](int index) { return Worker{index % pieces, pieces, nullptr}; };
+  const auto piece = [pieces](int index) { return Piece{index % pieces, pieces, nullptr}; };
   // Pieces of other blockings may end a little later than the default's, so that has one more.
   run(0, piece(0));
   if (pieces > 1) run(0, piece(1));
@@ -85,7 +85,7 @@ std::int32_t fastest_blocking(std::int64_t tiles, const std::byte* out, std::int
   for (int round = 0; round < kTimedRounds; ++round) {
     for (std::int32_t choice = 0; choice < kBlockings; ++choice) {
       if (!equal[choice]) continue;
-      const Worker share = piece(next++);
+      const Piece share = piece(next++);
       const auto start = std::chrono::steady_clock::now();
       run(choice, share);
       const auto duration = std::chrono::steady_clock::now() - start;

@@ -1,8 +1,8 @@
 // Copies inside persistent storage: `save_page` and `load_page` between a slot's page and a saved
 // row, `copy_rows` between rows of one buffer.
 //
-// Each worker copies its share of the bytes of every row, in row order. So rows that name the same
-// place are applied one after the other whatever the number of workers.
+// Each piece copies its share of the bytes of every row, in row order. So rows that name the same
+// place are applied one after the other whatever the number of pieces.
 #include <cstring>
 
 #include "../catalogue.h"
@@ -32,7 +32,7 @@ struct Blocks {
 
 enum class Direction { kSave, kLoad };
 
-void copy_pages(const Launch& launch, const Worker& worker, int plane, int saved,
+void copy_pages(const Launch& launch, const Piece& piece, int plane, int saved,
                 Direction direction) {
   using namespace save_page;
   const std::int64_t page_tokens = launch.integer(kPageTokens);
@@ -45,7 +45,7 @@ void copy_pages(const Launch& launch, const Worker& worker, int plane, int saved
   const auto* table = launch.read<std::int32_t>(kPageTable);
   const std::int64_t slot_count =
       static_cast<std::int64_t>(launch.nbytes[kPageTable] / 4) / table_pages;
-  const Range bytes = worker.share(pages.nbytes);
+  const Range bytes = piece.share(pages.nbytes);
   const auto size = static_cast<std::size_t>(bytes.end - bytes.begin);
   const std::int64_t live = launch.rows();
   for (std::int64_t r = 0; r < live; ++r) {
@@ -68,20 +68,20 @@ void copy_pages(const Launch& launch, const Worker& worker, int plane, int saved
 
 }  // namespace
 
-void run_save_page(const Launch& launch, const Worker& worker) {
-  copy_pages(launch, worker, save_page::kPlane, save_page::kSaved, Direction::kSave);
+void run_save_page(const Launch& launch, const Piece& piece) {
+  copy_pages(launch, piece, save_page::kPlane, save_page::kSaved, Direction::kSave);
 }
 
-void run_load_page(const Launch& launch, const Worker& worker) {
-  copy_pages(launch, worker, load_page::kPlane, load_page::kSaved, Direction::kLoad);
+void run_load_page(const Launch& launch, const Piece& piece) {
+  copy_pages(launch, piece, load_page::kPlane, load_page::kSaved, Direction::kLoad);
 }
 
-void run_copy_rows(const Launch& launch, const Worker& worker) {
+void run_copy_rows(const Launch& launch, const Piece& piece) {
   using namespace copy_rows;
   const Blocks rows(launch, kBuffer, launch.integer(kElements), launch.integer(kDtype));
   const auto* sources = launch.read<std::int32_t>(kSource);
   const auto* destinations = launch.read<std::int32_t>(kDestination);
-  const Range bytes = worker.share(rows.nbytes);
+  const Range bytes = piece.share(rows.nbytes);
   const auto size = static_cast<std::size_t>(bytes.end - bytes.begin);
   const std::int64_t live = launch.rows();
   for (std::int64_t r = 0; r < live; ++r) {

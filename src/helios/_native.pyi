@@ -11,7 +11,8 @@ def catalogue() -> list[tuple[str, list[str], list[str], list[str]]]:
     Optional operands end in "?"."""
 
 class Replayer:
-    """A thread pool and a queue of submissions, executed one after the other.
+    """A thread pool and a queue of submissions, executed one after the other. Any thread may call
+    any method.
 
     The pool's own threads ("helios-pool-0", …) execute; between submissions they sleep. What is
     still open at interpreter exit is closed then. In a forked child every method raises
@@ -30,10 +31,12 @@ class Replayer:
         integers: NDArray[np.int64],
         float_starts: NDArray[np.int32],
         floats: NDArray[np.float64],
+        owners: object = None,
     ) -> int:
         """Registers a launch list (CSR arrays, one entry of *_starts a launch plus the end) and
-        returns its id. Address 0 is an absent operand. The list is copied; the memory at the
-        addresses must stay alive until `close`. The workers' scratch is allocated here, none while
+        returns its id. Address 0 is an absent operand. The list is copied. The memory at the
+        addresses must stay alive until `close`, so `owners`, what it belongs to, is kept until
+        then; it mustn't refer to the replayer. The workers' scratch is allocated here, none while
         programs run. Raises ValueError naming the launch, the kernel and the operand or attribute
         that doesn't fit, or the scratch that a launch needs beyond 128 MiB a worker; RuntimeError
         while a submission is outstanding and where there is no memory for the scratch."""

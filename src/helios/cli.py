@@ -28,6 +28,7 @@ from helios.cli_options import (
     MaxActive,
     MaxStepMs,
     MaxTokens,
+    MirrorTimeout,
     NoOracle,
     NoPrefixReuse,
     PrefillShare,
@@ -38,6 +39,7 @@ from helios.cli_options import (
     SpeculativeWidth,
     Temperature,
     Threads,
+    mirror_options,
     opening_options,
     running_options,
 )
@@ -45,6 +47,7 @@ from helios.cli_trust import trust
 from helios.errors import HeliosError
 from helios.logs import log_to_stderr
 from helios.version import VERSION
+from helios.wording import escaped
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -95,12 +98,12 @@ def serve(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
     no_oracle: NoOracle = False,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, max_active, cache_memory, snapshots)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
@@ -140,11 +143,11 @@ def generate(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Continue a text and print it as it grows."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
@@ -184,6 +187,7 @@ def chat(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import (
@@ -221,9 +225,8 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
     options = {**opening, **running, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
@@ -247,10 +250,12 @@ def inspect(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
-    opening = opening_options(publisher_key, True, core_key, cache_dir, allow_private_mirrors)
+    opening = opening_options(publisher_key, True, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(None, None, max_active, cache_memory, snapshots)
     from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
@@ -283,11 +288,11 @@ def verify(
     core_key: CoreKey = None,
     cache_dir: CacheDir = None,
     allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    opening = opening_options(
-        publisher_key, allow_unknown_publisher, core_key, cache_dir, allow_private_mirrors
-    )
+    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
+    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
@@ -306,7 +311,8 @@ def main() -> None:
     try:
         app()
     except HeliosError as error:
-        print(f"helios: {error}", file=sys.stderr)
+        # One line, and nothing that a terminal obeys: errors name what others wrote.
+        print(f"helios: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from helios.contract import PreparedContract
 from helios.contract.json_form import to_json
@@ -28,7 +29,7 @@ from helios.runtime.inspection import (
     program_rows,
 )
 from helios.runtime.targets import deployed_rank, read_manifest
-from helios.wording import counted, show_size
+from helios.wording import counted, escaped, show_name, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import asked_capacities, open_served_core
 
@@ -67,10 +68,19 @@ def inspect_core(options: WorkerOptions, target: str, program: str | None) -> No
         console.print(table)
 
 
+def _text(text: str) -> Text:
+    """What others wrote, as it is: no markup, and nothing but line ends that a terminal obeys."""
+    return Text("\n".join(map(escaped, text.split("\n"))))
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    table.add_row(*map(_text, cells))
+
+
 def _pairs(title: str, pairs: list[tuple[str, str]]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in pairs:
-        table.add_row(name, value)
+        _add_row(table, name, value)
     return table
 
 
@@ -82,12 +92,17 @@ def _core_table(core: OpenedCore) -> Table:
             ("folder", str(core.folder)),
             ("carrier", core.decoded.carrier),
             ("digest", core.digest),
-            ("publisher", acceptance.namespace),
+            ("publisher", _publisher(acceptance.namespace)),
             ("licence", acceptance.licence_terms or "none stated"),
             ("signed by", f"{acceptance.public_key.hex()} ({acceptance.trust})"),
             ("targets", ", ".join(core.targets)),
         ],
     )
+
+
+def _publisher(namespace: str) -> str:
+    plain = namespace.isascii() and namespace.isprintable()
+    return namespace if plain else show_name(namespace)
 
 
 def _contract_table(contract: PreparedContract) -> Table:
@@ -115,7 +130,8 @@ def _contract_table(contract: PreparedContract) -> Table:
 def _resource_table(core: OpenedCore) -> Table:
     table = Table("resource", "kind", "stored", "decoded", title="Resources", title_justify="left")
     for executable in core.decoded.executables.values():
-        table.add_row(
+        _add_row(
+            table,
             executable.id,
             executable.kind.name.lower(),
             show_size(executable.stored_nbytes),
@@ -125,7 +141,7 @@ def _resource_table(core: OpenedCore) -> Table:
         decoded = "used in place"
         if isinstance(weight, SealedResource):
             decoded = show_size(weight.decoded_nbytes)
-        table.add_row(weight.id, "weights", show_size(weight.stored_nbytes), decoded)
+        _add_row(table, weight.id, "weights", show_size(weight.stored_nbytes), decoded)
     return table
 
 
@@ -139,12 +155,12 @@ def _memory_table(target: str, report: MemoryReport) -> Table:
         title += (
             f", {counted(report.snapshots, 'snapshot')} ({show_size(report.snapshot_nbytes)} each)"
         )
-    table = Table("class", "buffers", "memory", title=title, title_justify="left")
+    table = Table("class", "buffers", "memory", title=_text(title), title_justify="left")
     for row in report.classes:
-        table.add_row(row.buffer_class, str(row.buffers), show_size(row.nbytes))
+        _add_row(table, row.buffer_class, str(row.buffers), show_size(row.nbytes))
     table.add_section()
-    table.add_row(
-        "all", str(sum(r.buffers for r in report.classes)), show_size(report.total_nbytes)
+    _add_row(
+        table, "all", str(sum(r.buffers for r in report.classes)), show_size(report.total_nbytes)
     )
     return table
 
@@ -155,7 +171,8 @@ def _program_table(rows: tuple[ProgramRow, ...]) -> Table:
         title="Programs", title_justify="left",
     )  # fmt: skip
     for row in rows:
-        table.add_row(
+        _add_row(
+            table,
             row.name,
             row.operation.lower(),
             str(row.batch_capacity),
@@ -170,9 +187,11 @@ def _program_table(rows: tuple[ProgramRow, ...]) -> Table:
 
 
 def _launch_table(program: str, rows: tuple[LaunchRow, ...]) -> Table:
-    table = Table("", "kernel", "operands", "attributes", title=program, title_justify="left")
+    table = Table(
+        "", "kernel", "operands", "attributes", title=_text(program), title_justify="left"
+    )
     for row in rows:
-        table.add_row(
-            str(row.index), row.kernel, "\n".join(row.operands), "\n".join(row.attributes)
+        _add_row(
+            table, str(row.index), row.kernel, "\n".join(row.operands), "\n".join(row.attributes)
         )
     return table

@@ -44,6 +44,12 @@ AllowPrivateMirrors = Annotated[
         "--allow-private-mirrors", help="Fetch from this machine and private networks too."
     ),
 ]
+MirrorTimeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1, help="Seconds that a mirror may leave one without an answer; default: 5."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
 ]
@@ -121,22 +127,29 @@ def opening_options(
     publisher_key: Path | None,
     allow_unknown_publisher: bool,
     core_key: Path | None,
-    cache_dir: Path | None,
-    allow_private_mirrors: bool,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how a core is opened. Raises CoreError for a key
     file that is none."""
     options: dict[str, Any] = {
         "allow_unknown_publisher": allow_unknown_publisher,
         "core_key": None if core_key is None else str(core_key),
-        "cache_dir": None if cache_dir is None else str(cache_dir),
-        "allow_private_mirrors": allow_private_mirrors,
     }
     if publisher_key is not None:
         from helios.cli_values import read_public_key
 
         options["publisher_key"] = read_public_key(publisher_key)
     return options
+
+
+def mirror_options(
+    cache_dir: Path | None, allow_private_mirrors: bool, mirror_timeout: float | None
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how what the core's folder lacks is fetched."""
+    return {
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+        "allow_private_mirrors": allow_private_mirrors,
+        "mirror_timeout_s": mirror_timeout,
+    }
 
 
 def running_options(

@@ -41,11 +41,12 @@ def add(key: Key, namespace: Namespace) -> None:
 def list_publishers() -> None:
     """Print every trusted key and its namespace."""
     from helios.core.trust import TrustStore
+    from helios.wording import show_name
 
     store = TrustStore()
     publishers = sorted(store.publishers())
     for publisher in publishers:
-        print(f"{publisher.key.hex()} {publisher.namespace!r}")
+        print(f"{publisher.key.hex()} {show_name(publisher.namespace)}")
     if not publishers:
         print(f"nobody is trusted ({store.path})")
 

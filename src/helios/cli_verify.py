@@ -25,7 +25,7 @@ from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
 from helios.runtime.targets import deployed_rank, read_manifest
 from helios.schema import core_pb2
-from helios.wording import counted, show_size
+from helios.wording import counted, escaped, show_rate, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import open_served_core
 
@@ -50,20 +50,15 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
             where="--replay",
             remedy="Leave out --target",
         )
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     core = open_served_core(options)
     acceptance = core.acceptance
     console.print(
         f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
-        f" {acceptance.namespace}"
+        f" {escaped(acceptance.namespace)}"
     )
     verified = _verify_content(core, console)
-    checked, read = verified.checked, verified.read
-    console.print(
-        f"content: {show_size(checked.nbytes)} in {checked.seconds:.2f} s, that is"
-        f" {checked.gigabytes_per_second:.2f} GB/s on {worker_count()} cores; reading alone gives"
-        f" {read.gigabytes_per_second:.2f} GB/s"
-    )
+    console.print(content_line(verified, worker_count()))
     device_options = DeviceOptions(options.threads, options.instruction_set)
     differ = _differ(device_options) if lockstep else None
     capacities = Capacities(options.request_slots)
@@ -93,6 +88,18 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
         console.print(
             f"lockstep: all {differ.compared} launches of {programs} agree with the reference"
         )
+
+
+def content_line(verified: Verified, cores: int) -> str:
+    """How much content was verified and how fast, where there was enough to tell."""
+    checked, read = verified.checked, verified.read
+    size = show_size(checked.nbytes)
+    rate = show_rate(checked.nbytes, checked.seconds)
+    if rate is None:
+        return f"content: {size}, too little to say how fast"
+    line = f"content: {size} in {checked.seconds:.2f} s, that is {rate} on {counted(cores, 'core')}"
+    alone = show_rate(read.nbytes, read.seconds)
+    return line if alone is None else f"{line}; reading alone gives {alone}"
 
 
 def _differ(options: DeviceOptions) -> LockstepDevice:

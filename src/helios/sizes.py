@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Final
 
 from helios.errors import HeliosError
 
-_SIZE: Final = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?i?b?)", re.IGNORECASE)
-_EXPONENTS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_SHARE: Final = re.compile(r"(?P<percent>\d+(\.\d+)?)\s*%")
+# As many digits as any size or share needs, and few enough to compute with.
+_NUMBER: Final = r"(?P<number>[0-9]{1,20}(\.[0-9]{1,20})?)"
+_SIZE: Final = re.compile(
+    _NUMBER + r"\s*(?P<unit>b|(?P<prefix>[kmgt])(i?b?))?", re.IGNORECASE | re.ASCII
+)
+_SHARE: Final = re.compile(_NUMBER + r"\s*%", re.ASCII)
+_EXPONENTS: Final = {"k": 1, "m": 2, "g": 3, "t": 4}
+# What fits a signed 64-bit number.
+_MOST_NBYTES: Final = (1 << 63) - 1
 _CACHE_MEMORY: Final = "--cache-memory"
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size like `2GiB` (powers of 1024), `500MB` (of 1000) or `123456`. Raises
-    HeliosError for anything else."""
+    """Bytes of a size like `2GiB` (powers of 1024), `500MB` (of 1000) or `123456`, part of a byte
+    left out. Without the `B`, `2Gi` and `2G` are powers of 1024 too. Raises HeliosError for
+    anything else."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise HeliosError(
             f"{text!r} is no size", where=_CACHE_MEMORY, remedy="Write it like 2GiB, 500MB or 25%"
         )
-    unit = found["unit"].lower()
+    unit = (found["unit"] or "").lower()
     base = 1000 if unit.endswith("b") and "i" not in unit else 1024
-    return int(float(found["number"]) * base ** _EXPONENTS[unit.rstrip("ib")])
+    exponent = _EXPONENTS[found["prefix"].lower()] if found["prefix"] else 0
+    nbytes = int(Fraction(found["number"]) * base**exponent)
+    if nbytes > _MOST_NBYTES:
+        raise HeliosError(
+            f"{text!r} is more memory than there is anywhere",
+            where=_CACHE_MEMORY,
+            remedy="Ask for what this machine has, like 2GiB, or for a share of it, like 25%",
+        )
+    return nbytes
 
 
 def parse_size_or_share(text: str) -> int | float:
@@ -32,7 +48,7 @@ def parse_size_or_share(text: str) -> int | float:
     found = _SHARE.fullmatch(text.strip())
     if found is None:
         return parse_size(text)
-    share = float(found["percent"]) / 100
+    share = float(Fraction(found["number"]) / 100)
     if not 0 < share <= 1:
         raise HeliosError(
             f"{text!r} is no share", where=_CACHE_MEMORY, remedy="Write it like 25%, at most 100%"

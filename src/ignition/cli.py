@@ -22,6 +22,7 @@ from rich.table import Table
 
 from helios.errors import HeliosError
 from helios.version import VERSION
+from helios.wording import escaped
 from ignition import recipes
 from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
@@ -149,7 +150,7 @@ def prepare(
     )
     options.check()
     private_key = signing.read_private_key(key)
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     prepare_core(checkpoint, out, options, private_key, Terminal(console), replace=force)
     console.print(f"wrote {out}", highlight=False)
 
@@ -176,7 +177,9 @@ def locate_command(
 ) -> None:
     """Say from where a core's resources can be fetched. Needs no key: locations aren't signed."""
     count = locate(core, mirror or ())
-    Console(stderr=True).print(f"wrote the locations of {count} resources", highlight=False)
+    Console(stderr=True, markup=False).print(
+        f"wrote the locations of {count} resources", highlight=False
+    )
 
 
 @app.command()
@@ -185,7 +188,9 @@ def keygen(
 ) -> None:
     """Make a key that signs cores."""
     public = signing.generate(out)
-    Console(stderr=True).print(f"wrote {out} (keep it private) and {public}", highlight=False)
+    Console(stderr=True, markup=False).print(
+        f"wrote {out} (keep it private) and {public}", highlight=False
+    )
 
 
 def _default_name(checkpoint: Path) -> str:
@@ -249,7 +254,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _end(text: str, status: int) -> NoReturn:
-    print(f"ignition: {text}", file=sys.stderr)
+    # One line, and nothing that a terminal obeys: errors name what others wrote.
+    print(f"ignition: {escaped(text)}", file=sys.stderr)
     sys.exit(status)
 
 

@@ -63,6 +63,30 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("model", lambda c: c.update(model=[])),
     ("model.graphs[0]", lambda c: c["model"].update(graphs=[1])),
     ("model.vision", lambda c: c["model"].update(vision="none")),
+    ("served_id", lambda c: c.update(served_id=5)),
+    ("aliases[1]", lambda c: c.update(aliases=["a", None])),
+    ("aliases[0]", lambda c: c.update(aliases=[["a"]])),
+    ("max_active", lambda c: c.update(max_active="4")),
+    ("max_active", lambda c: c.update(max_active=4.0)),
+    ("max_active", lambda c: c.update(max_active=True)),
+    ("max_active", lambda c: c.update(max_active=-1)),
+    ("max_active", lambda c: c.update(max_active=1 << 32)),
+    ("max_active", lambda c: c.update(max_active=10**4000)),
+    ("defaults.sampling.top_p", lambda c: c["defaults"]["sampling"].update(top_p="0.5")),
+    ("defaults.sampling.top_p", lambda c: c["defaults"]["sampling"].update(top_p="NaN")),
+    ("defaults.sampling.top_p", lambda c: c["defaults"]["sampling"].update(top_p=10**400)),
+    (
+        "model.graphs[2].bindings[1].offset",
+        lambda c: c["model"]["graphs"][2]["bindings"][1].update(offset="1_0"),
+    ),
+    (
+        "model.graphs[2].bindings[1].offset",
+        lambda c: c["model"]["graphs"][2]["bindings"][1].update(offset=str(1 << 63)),
+    ),
+    (
+        "model.frontend.template_tokens.add_bos_token",
+        lambda c: c["model"]["frontend"]["template_tokens"].update(add_bos_token=1),
+    ),
 ]
 
 
@@ -99,6 +123,23 @@ def test_what_the_schema_lacks_is_refused_by_its_path(path: str, change: Change)
 def test_what_is_no_contract_is_refused(text: str) -> None:
     with pytest.raises(ContractError):
         from_json(text)
+
+
+def test_a_name_that_is_given_twice_is_refused_by_its_path() -> None:
+    with pytest.raises(ContractError, match="given twice") as raised:
+        from_json('{"model": {"graphs": [{}, {"name": "a", "name": "b"}]}}')
+    assert raised.value.where == "model.graphs[1].name"
+
+
+@pytest.mark.parametrize("offset", [-(1 << 63), -5, (1 << 63) - 1])
+def test_wide_integers_are_read_as_text_and_as_numbers(offset: int) -> None:
+    message = sample_contract()
+    message.model.graphs[2].bindings[1].offset = offset
+    content = json.loads(to_json(message))
+    assert content["model"]["graphs"][2]["bindings"][1]["offset"] == str(offset)
+    assert from_json(json.dumps(content)) == message
+    content["model"]["graphs"][2]["bindings"][1]["offset"] = offset
+    assert from_json(json.dumps(content)) == message
 
 
 _JSON = st.recursive(

@@ -15,6 +15,17 @@ from urllib.parse import unquote
 PIECE = bytes(64 << 10)
 
 
+class Clock:
+    """Seconds, of which one goes by with each piece that a server drips: whoever measures rates by
+    it finds out at once, however quick or busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class MirrorServer(ThreadingHTTPServer):
     """Serves `files` by name. `requests` holds behaviour, name and range of each request."""
 
@@ -26,9 +37,10 @@ class MirrorServer(ThreadingHTTPServer):
         self.files = files
         self.requests: list[tuple[str, str, str]] = []
         self.released = threading.Event()  # ends whatever stalls
-        self.gate = threading.Event()  # what `/gated` waits for
+        self.gate = threading.Event()  # what gated answers wait for
         self.busy = 0  # requests that `/busy` still refuses
         self.secure = False
+        self.clock = Clock()
 
     @property
     def url(self) -> str:
@@ -117,18 +129,118 @@ def _silent(call: _Handler) -> None:
 
 
 def _drips(call: _Handler) -> None:
-    """Never silent for long, and never done."""
+    """A byte a second."""
     call.head()
     for _ in call.content:
         call.body(b"x")
-        if call.server.released.wait(0.1):
-            return
+        call.server.clock.now += 1
+
+
+def _drips_first(call: _Handler) -> None:
+    """Drips the first chunk, has the others."""
+    (_drips if call.start == 0 else _good)(call)
 
 
 def _drips_header(call: _Handler) -> None:
     call.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Long: ")
-    while not call.server.released.wait(0.1):
+    while True:
         call.wfile.write(b"x")
+        call.server.clock.now += 1
+
+
+def _hints(call: _Handler) -> None:
+    """Announces an answer for ever."""
+    while True:
+        call.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        call.server.clock.now += 1
+
+
+def _padded(call: _Handler) -> None:
+    """Sends ten kilobytes a second, and one byte of them is content."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    while True:
+        call.wfile.write(b"1;" + b"x" * 10_000 + b"\r\nx\r\n")
+        call.server.clock.now += 1
+
+
+def _slow_once(call: _Handler) -> None:
+    """Drips, the first time that it is asked."""
+    (_drips if len(call.server.requests) == 1 else _good)(call)
+
+
+def _gated(call: _Handler) -> None:
+    """Waits with its answer."""
+    call.server.gate.wait()
+    _good(call)
+
+
+def _gated_after_first(call: _Handler) -> None:
+    """Has the first chunk at once; waits with the others."""
+    if call.start > 0:
+        call.server.gate.wait()
+    _good(call)
+
+
+def _trailers(call: _Handler) -> None:
+    """All of the content, and then no end of what may follow it."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    call.wfile.write(b"%x\r\n%s\r\n0\r\n" % (len(call.content), call.content))
+    while True:
+        call.wfile.write(b"X-More: " + b"x" * 1000 + b"\r\n")
+        call.server.clock.now += 1
+
+
+def _twice(call: _Handler) -> None:
+    """Answers what wasn't asked as well, on the same connection."""
+    _good(call)
+    call.head()
+    call.body(bytes(len(call.content)))
+
+
+def _empty(call: _Handler) -> None:
+    call.head(nbytes=0)
+
+
+def _chunked(call: _Handler) -> None:
+    """Right, and of no length that is said beforehand."""
+    call.head(Content_Length="", Transfer_Encoding="chunked")
+    for start in range(0, len(call.content), len(PIECE)):
+        piece = call.content[start : start + len(PIECE)]
+        call.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    call.wfile.write(b"0\r\n\r\n")
+
+
+def _until_closed(call: _Handler) -> None:
+    """Right, as HTTP/1.0 does it."""
+    call.protocol_version = "HTTP/1.0"
+    call.head(Content_Length="")
+    call.body(call.content)
+    call.close_connection = True
+
+
+def _many_parts(call: _Handler) -> None:
+    body = b"--x\r\nContent-Range: bytes %d-%d/%d\r\n\r\n%s\r\n--x--\r\n" % (
+        *(call.start, call.end - 1, call.total),
+        call.content,
+    )
+    call.head(nbytes=len(body), Content_Range="", Content_Type="multipart/byteranges; boundary=x")
+    call.body(body)
+
+
+def _two_lengths(call: _Handler) -> None:
+    call.send_response(206)
+    call.send_header("Content-Range", f"bytes {call.start}-{call.end - 1}/{call.total}")
+    for nbytes in (len(call.content), 1):
+        call.send_header("Content-Length", str(nbytes))
+    call.end_headers()
+    call.body(call.content)
+
+
+def _huge_header(call: _Handler) -> None:
+    """One line, longer than anybody reads."""
+    call.wfile.write(b"HTTP/1.1 206 Partial Content\r\nX-Long: ")
+    while True:
+        call.wfile.write(b"x" * 10_000)
 
 
 def _endless(call: _Handler) -> None:
@@ -205,10 +317,9 @@ def _breaks_once(call: _Handler) -> None:
 
 
 def _first_only(call: _Handler) -> None:
-    """Has the first chunk, and only then refuses the others."""
+    """Has the first chunk; waits before it refuses the others."""
     if call.start == 0:
         _good(call)
-        call.server.gate.set()
     else:
         call.server.gate.wait()
         _status(404)(call)
@@ -237,7 +348,21 @@ BEHAVIOURS: dict[str, Callable[[_Handler], None]] = {
     "stalls": _stalls,
     "silent": _silent,
     "drips": _drips,
+    "drips-first": _drips_first,
     "drips-header": _drips_header,
+    "hints": _hints,
+    "padded": _padded,
+    "slow-once": _slow_once,
+    "gated": _gated,
+    "gated-after-first": _gated_after_first,
+    "trailers": _trailers,
+    "twice": _twice,
+    "empty": _empty,
+    "chunked": _chunked,
+    "until-closed": _until_closed,
+    "many-parts": _many_parts,
+    "two-lengths": _two_lengths,
+    "huge-header": _huge_header,
     "endless": _endless,
     "endless-header": _endless_header,
     "longer": _longer,

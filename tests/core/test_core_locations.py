@@ -95,6 +95,18 @@ def test_unverified_weights_come_only_from_a_file_of_their_content_name(folder: 
     mapped.close()
 
 
+def test_weights_that_were_checked_are_mapped_from_the_file_that_was_checked(folder: Path) -> None:
+    path = folder / core_format.RESOURCE_FOLDER / NAMES["weights"]
+    (folder / "copy").write_bytes(WEIGHTS)
+    path.write_bytes(bytes(len(WEIGHTS)))  # has the right name and length
+    _locate(folder, "weights", "file:copy", core_format.resource_uri(path.name))
+    core = open_core(folder, accept=NAMESPACE)
+    assert core.check_resource("weights", lambda nbytes: None) == folder / "copy"
+    mapped = core.map_weights("weights", verify=False)
+    assert mapped.content == WEIGHTS
+    mapped.close()
+
+
 @pytest.mark.parametrize("kind", ["missing", "empty", "text", "oversized"])
 def test_without_a_location_set_the_resource_folder_serves(folder: Path, kind: str) -> None:
     path = folder / core_format.LOCATIONS_FILE

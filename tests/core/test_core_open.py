@@ -183,6 +183,11 @@ def test_a_missing_envelope_or_folder_is_named(private_folder: Path, file: str |
         open_core(folder, accept=NAMESPACE)
 
 
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CoreError, match="can't be read: File name too long"):
+        open_core(tmp_path / ("x" * 300), accept=NAMESPACE)
+
+
 def test_an_envelope_that_is_no_file_is_refused_without_blocking(private_folder: Path) -> None:
     path = private_folder / core_format.ENVELOPE_FILE
     path.unlink()
@@ -214,6 +219,7 @@ def _resource(index: int) -> Callable[[pb.CoreBody], pb.ExecutableResource]:
 
 BODIES: list[tuple[str, Change]] = [
     ("publisher.namespace", lambda b: b.publisher.ClearField("namespace")),
+    ("257 characters", lambda b: setattr(b.publisher, "namespace", "x" * 257)),
     ("deployment.contract", lambda b: b.deployment.ClearField("contract")),
     ("unknown resource kind 9", lambda b: setattr(_resource(0)(b), "kind", 9)),
     ("unknown resource kind 0", lambda b: setattr(_resource(0)(b), "kind", 0)),
@@ -221,9 +227,6 @@ BODIES: list[tuple[str, Change]] = [
     ("same id", lambda b: setattr(_resource(3)(b), "id", "template")),
     ("same id", lambda b: setattr(b.weight_resources[0], "id", "template")),
     ("is empty", lambda b: setattr(_resource(3)(b), "id", "")),
-    ("chunks of 4096 bytes", lambda b: setattr(_resource(0)(b), "chunk_nbytes", 4096)),
-    ("1 chunk digests for 2 chunks", lambda b: setattr(_resource(0)(b).stored, "nbytes", 5 << 20)),
-    ("0 chunk digests for 1", lambda b: _resource(0)(b).ClearField("chunk_sha256")),
     ("no SHA-256", lambda b: _resource(0)(b).chunk_sha256.__setitem__(0, b"short")),
     ("no SHA-256", lambda b: setattr(_resource(0)(b).stored, "sha256", b"short")),
     ("stored length 0", lambda b: setattr(_resource(0)(b).stored, "nbytes", 0)),
@@ -255,6 +258,26 @@ BODIES: list[tuple[str, Change]] = [
 
 @pytest.mark.parametrize(("match", "change"), BODIES, ids=[m for m, _ in BODIES])
 def test_a_signed_body_is_still_checked(tmp_path: Path, match: str, change: Change) -> None:
+    folder = write_core(tmp_path / "core", change)
+    with pytest.raises(CoreError, match=match):
+        open_core(folder, accept=NAMESPACE)
+
+
+CHUNKS: list[tuple[str, Change]] = [
+    ("chunks of 4096 bytes", lambda b: setattr(_resource(0)(b), "chunk_nbytes", 4096)),
+    ("1 chunk digests for 2 chunks", lambda b: setattr(_resource(0)(b).stored, "nbytes", 5 << 20)),
+    ("0 chunk digests for 1", lambda b: _resource(0)(b).ClearField("chunk_sha256")),
+    ("2 chunk digests for 1", lambda b: _resource(0)(b).chunk_sha256.append(bytes(32))),
+    ("chunks of 4096 bytes", lambda b: setattr(b.weight_resources[0], "chunk_nbytes", 4096)),
+    ("2 chunk digests for 3", lambda b: b.weight_resources[0].chunk_sha256.pop()),
+]
+
+
+@pytest.mark.clause("CORE-4")
+@pytest.mark.parametrize(("match", "change"), CHUNKS, ids=[m for m, _ in CHUNKS])
+def test_chunks_have_4_mib_and_a_commitment_each(
+    tmp_path: Path, match: str, change: Change
+) -> None:
     folder = write_core(tmp_path / "core", change)
     with pytest.raises(CoreError, match=match):
         open_core(folder, accept=NAMESPACE)

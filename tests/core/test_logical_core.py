@@ -9,6 +9,7 @@ import pytest
 
 from helios.core import OpenedCore, ResourceKind, open_core
 from helios.core import format as core_format
+from helios.core.weights import map_memory
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2 as pb
 from tests.core.logical_core import (
@@ -249,3 +250,21 @@ def load(core: OpenedCore, resource: str) -> None:
         core.map_weights(resource).close()
     else:
         core.read_resource(resource, ResourceKind(CONTENT[resource][0]))
+
+
+def test_no_memory_is_taken_for_a_sealed_file_of_another_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, files = sample_index(4)
+    folder = write_index(tmp_path / "core", index, {**files, "weights": files["weights"][:-1]})
+    core = open_core(folder, accept=NAMESPACE, publisher_key=PUBLIC_KEY, core_key=CORE_KEY)
+    taken: list[object] = []
+    monkeypatch.setattr("helios.core.opened_core.map_memory", lambda *all_: taken.append(all_))
+    with pytest.raises(CoreError, match="bytes, not the signed"):
+        core.map_weights("weights")
+    assert taken == []
+
+
+def test_memory_that_cant_be_had_is_an_error_that_names_the_resource() -> None:
+    with pytest.raises(CoreError, match=r"'large': takes 4194304\.00 TiB of memory"):
+        map_memory("large", 1 << 62, lambda output: None)

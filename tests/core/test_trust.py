@@ -97,6 +97,15 @@ def test_acceptance_and_trust_know_no_equivalent_spellings(
         open_core(folder, accept=signed, trust_store=store)
 
 
+def test_names_that_look_alike_are_told_apart(tmp_path: Path, store: TrustStore) -> None:
+    name = "d\u0435mo"  # a Cyrillic letter
+    folder = write_core(tmp_path / "core", lambda b: setattr(b.publisher, "namespace", name))
+    for accepted in ("demo", name):
+        with pytest.raises(CoreError) as refused:
+            open_core(folder, accept=accepted, trust_store=store)
+        assert r"(in ASCII 'd\u0435mo')" in refused.value.what
+
+
 @pytest.mark.clause("CORE-9")
 def test_a_known_name_with_another_key_is_called_out(core_folder: Path, store: TrustStore) -> None:
     store.add(TrustedPublisher(NAMESPACE, OTHER_KEY))
@@ -159,6 +168,22 @@ def test_a_store_that_others_may_write_is_refused(store: TrustStore, mode: int) 
     store.path.chmod(mode)
     with pytest.raises(CoreError, match=r"trust\.json: can be written by other users.*chmod 600"):
         store.publishers()
+
+
+def test_a_store_that_nobody_can_look_at_is_refused_and_not_taken_for_an_empty_one(
+    tmp_path: Path, core_folder: Path
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (loop, loop / "trust.json", tmp_path / ("x" * 300)):
+        store = TrustStore(path)
+        for attempt in (
+            store.publishers,
+            lambda store=store: store.add(TrustedPublisher("a", PUBLIC_KEY)),
+            lambda store=store: _open(core_folder, store, allow_unknown_publisher=True),
+        ):
+            with pytest.raises(CoreError, match=r"can't be (read|changed): "):
+                attempt()
 
 
 GOOD = {"version": 1, "publishers": [{"namespace": "a", "key": "00" * 32}]}

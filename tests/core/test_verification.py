@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from helios.core import OpenedCore, open_core, verification
 from helios.core.cache import ResourceCache
-from helios.core.verification import Pace, verify_content
+from helios.core.chunks import chunk_nbytes, open_content, read_on_all_cores
+from helios.core.format import CHUNK_NBYTES
+from helios.core.resources import WeightResource
+from helios.core.verification import verify_content
 from helios.errors import CoreError
 from tests.core.logical_core import CORE_KEY, sample_index, write_index
 from tests.core.mirror_server import serving
@@ -52,8 +56,8 @@ def test_everything_is_checked_and_counted(core: OpenedCore) -> None:
     total = sum(stored_nbytes(core).values())
     assert verified.checked.nbytes == progress.nbytes == total
     assert verified.read.nbytes == total
-    assert verified.checked.gigabytes_per_second > 0
-    assert verified.read.gigabytes_per_second > 0
+    assert verified.checked.seconds > 0
+    assert verified.read.seconds > 0
 
 
 @pytest.mark.clause("CORE-4")
@@ -85,6 +89,37 @@ def test_content_is_read_by_as_many_threads_as_there_are_cores(
     core.check_resource("weights", lambda nbytes: together.wait() and None)
 
 
+@pytest.mark.parametrize("numbers", [range(50), [3, 7, 8, 40], [5]], ids=["all", "some", "one"])
+def test_each_chunk_is_asked_for_once_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int]
+) -> None:
+    """But for the first, which is read at once."""
+    content = WeightResource("weights", 50 * CHUNK_NBYTES - 4096, (b"",) * 50)
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(content.nbytes)
+    asked: list[tuple[int, int]] = []
+    read: list[int] = []
+
+    def ask(descriptor: int, offset: int, nbytes: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        assert offset // CHUNK_NBYTES not in read
+        asked.append((offset, nbytes))
+
+    def take(number: int, pieces: Iterator[memoryview]) -> bool:
+        read.append(number)
+        return True
+
+    monkeypatch.setattr(os, "posix_fadvise", ask)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    with open_content(path, content) as file:
+        read_on_all_cores(file, content, numbers, take)
+    assert read == list(numbers)
+    expected = [(number * CHUNK_NBYTES, chunk_nbytes(content, number)) for number in numbers[1:]]
+    assert asked == expected
+    assert all(offset + nbytes <= content.nbytes for offset, nbytes in asked)
+
+
 def test_what_is_elsewhere_is_fetched_before_the_clock_runs(tmp_path: Path) -> None:
     folder = write_core(tmp_path / "core")
     with serving(BY_NAME) as server:
@@ -96,8 +131,3 @@ def test_what_is_elsewhere_is_fetched_before_the_clock_runs(tmp_path: Path) -> N
         asked: list[int] = []
         verify_content(core, lambda nbytes: asked.append(len(server.requests)))
         assert set(asked) == {3}
-
-
-def test_a_pace_is_in_gigabytes_a_second() -> None:
-    assert Pace(3_000_000_000, 2.0).gigabytes_per_second == 1.5
-    assert Pace(0, 0.0).gigabytes_per_second == 0.0

@@ -84,7 +84,7 @@ def record(name: str, stored: Stored) -> None:
     if target.exists():
         raise FileExistsError(f"{target}: stored cores are never written again")
     with tempfile.TemporaryDirectory() as scratch:
-        checkpoint = _write_checkpoint(Path(scratch) / "checkpoint", stored.variant)
+        checkpoint = write_checkpoint(Path(scratch) / "checkpoint", stored.variant)
         logical = stored.carrier == "index 6"
         options = Options(
             namespace=NAMESPACE,
@@ -115,8 +115,9 @@ def record(name: str, stored: Stored) -> None:
     (FOLDER / f"{name}.json").write_text(json.dumps(described) + "\n")
 
 
-def _write_checkpoint(folder: Path, name: str) -> Path:
-    """A checkpoint of a very small variant whose head's rows are scaled."""
+def write_checkpoint(folder: Path, name: str) -> Path:
+    """A checkpoint of a very small variant whose head's rows are scaled: what the stored cores of
+    that variant were prepared from, byte for byte."""
     variant: Variant = replace(
         VARIANTS[name], vocabulary=TOKENS, tied=False, hidden=32, heads=2, kv_heads=1,
         head_dim=16, intermediate=64, layers=2,

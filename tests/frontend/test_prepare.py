@@ -9,6 +9,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from helios.contract import PreparedContract
+from helios.contract.model import InputVocabulary
 from helios.errors import ContractError, RequestError
 from helios.frontend.bootstrap import assemble
 from helios.frontend.output import OutputPipeline
@@ -18,6 +19,7 @@ from helios.frontend.prepare import (
     unapplied_recommendations,
 )
 from tests.frontend.vocabularies import (
+    CHAT_TEMPLATE,
     CONTEXT_TOKENS,
     EOS_ID,
     TAG,
@@ -112,6 +114,22 @@ def test_prompts_that_cannot_be_run_are_refused(prompt: str | list[int], cause: 
     with pytest.raises(RequestError, match=cause) as caught:
         PREPARER.prepare_completion(prompt, NONE)
     assert caught.value.where == "prompt"
+
+
+@pytest.mark.clause("CONTRACT-3")
+def test_prompts_hold_ids_of_the_input_vocabulary_which_isn_t_the_sampled_one() -> None:
+    contract = prepared_contract({})
+    sampled = contract.model.vocabulary.sampled_tokens
+    inputs = InputVocabulary(sampled + 3, ())
+    model = dataclasses.replace(contract.model, input_vocabulary=inputs)
+    preparer = assemble(
+        dataclasses.replace(contract, model=model), byte_level(), CHAT_TEMPLATE
+    ).preparer
+    prompt = [0, sampled, sampled + 2]
+    assert preparer.prepare_completion(prompt, NONE).prompt_tokens == prompt
+    for wrong in (sampled + 3, -1):
+        with pytest.raises(RequestError, match=f"token id {wrong} is not in the model's"):
+            preparer.prepare_completion([0, wrong], NONE)
 
 
 def test_a_prompt_may_fill_the_context_but_for_one_token() -> None:

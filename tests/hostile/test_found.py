@@ -57,9 +57,13 @@ def test_json_with_half_a_character(text: str, where: str) -> None:
     assert raised.value.where == where
 
 
-def test_json_with_a_number_of_thousands_of_digits() -> None:
+@pytest.mark.parametrize(
+    ("field", "digits"),
+    [('{"max_active": %s}', 5000), ('{"defaults": {"sampling": {"temperature": %s}}}', 400)],
+)
+def test_json_with_a_number_that_nothing_holds(field: str, digits: int) -> None:
     with pytest.raises(ContractError, match="no contract in JSON"):
-        from_json('{"max_active": ' + "9" * 5000 + "}")
+        from_json(field % ("9" * digits))
 
 
 @cache

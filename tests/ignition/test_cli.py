@@ -97,6 +97,8 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
          "exists and is no core"),
         (("prepare", "{key}", "{out}", "--key", "{key}", "--namespace", "n"), "ignition: "),
         (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", ""), "namespace"),
+        (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n" * 257),
+         "at most 256"),
         (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n",
           "--recipe", "bert"), "no recipe 'bert'"),
         (("prepare", "{source}", "{out}", "--key", "{key}", "--namespace", "n",

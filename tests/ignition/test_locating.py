@@ -56,6 +56,14 @@ def test_a_mirror_is_a_url_of_a_folder(tmp_path: Path, mirror: str) -> None:
         locate(folder, [mirror])
 
 
+def test_a_refused_mirror_gives_away_no_password(tmp_path: Path) -> None:
+    folder = write_core(tmp_path / "core")
+    for mirror in ("https://user:hunter2@host/x", "https://host/x?signature=hunter2"):
+        with pytest.raises(CoreError, match=r"https://.*host.* is no URL of a folder") as refused:
+            locate(folder, [mirror])
+        assert "hunter2" not in str(refused.value)
+
+
 def test_more_mirrors_than_helios_tries_are_refused(tmp_path: Path) -> None:
     folder = write_core(tmp_path / "core")
     mirrors = [f"https://host-{number}.test" for number in range(LOCATION_URIS_LIMIT)]

@@ -76,8 +76,11 @@ class Case:
 Launch = tuple[str, Mapping[str, tuple[int, int]], Mapping[str, int], Mapping[str, float]]
 
 
-def add_program(replayer: _native.Replayer, launches: Sequence[Launch]) -> int:
-    """Registers launches whose operands are given as (address, nbytes) by name."""
+def add_program(
+    replayer: _native.Replayer, launches: Sequence[Launch], owners: object = None
+) -> int:
+    """Registers launches whose operands are given as (address, nbytes) by name; `owners` is kept
+    until the replayer is closed."""
     kernels: list[int] = []
     addresses: list[int] = []
     nbytes: list[int] = []
@@ -105,6 +108,7 @@ def add_program(replayer: _native.Replayer, launches: Sequence[Launch]) -> int:
         np.array(integers, np.int64),
         np.array(float_starts, np.int32),
         np.array(floats, np.float64),
+        owners,
     )
 
 
@@ -123,7 +127,7 @@ def run(
     replayer = _native.Replayer(threads, instruction_set)
     try:
         spans = {name: (guarded.address, guarded.nbytes) for name, guarded in memory.items()}
-        program = add_program(replayer, [(case.kernel, spans, case.integers, case.floats)])
+        program = add_program(replayer, [(case.kernel, spans, case.integers, case.floats)], memory)
         replayer.submit(program, 1)
         assert replayer.wait(1, 60_000)
     finally:

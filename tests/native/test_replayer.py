@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +28,8 @@ def scatter_to(target: GuardedArray, value: int, index: int = 0) -> tuple[Launch
         "value": np.array([value], np.int32),
     }
     memory = {name: GuardedArray(a, Placement.BEFORE_GUARD) for name, a in arrays.items()}
+    memory["target"] = target
     spans = {name: (guarded.address, guarded.nbytes) for name, guarded in memory.items()}
-    spans["target"] = (target.address, target.nbytes)
     return ("scatter_i32", spans, {"capacity": 1}, {}), memory
 
 
@@ -39,11 +41,9 @@ def target() -> GuardedArray:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_submissions_run_one_after_the_other(target: GuardedArray, threads: int) -> None:
     replayer = _native.Replayer(threads, "portable")
-    kept = []
     for value in range(20):
         launch, memory = scatter_to(target, value)
-        kept.append(memory)
-        assert add_program(replayer, [launch]) == value
+        assert add_program(replayer, [launch], memory) == value
     for sequence in range(1, 201):
         replayer.submit(sequence % 20, sequence)
     assert replayer.wait(200, 60_000)
@@ -58,9 +58,8 @@ def test_submissions_run_one_after_the_other(target: GuardedArray, threads: int)
 
 def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, INSTRUCTION_SETS[0])
-    launches, kept = zip(*(scatter_to(target, value) for value in range(50)), strict=True)
-    assert len(kept) == 50
-    replayer.submit(add_program(replayer, launches), 1)
+    launches, memories = zip(*(scatter_to(target, value) for value in range(50)), strict=True)
+    replayer.submit(add_program(replayer, launches, memories), 1)
     assert replayer.wait(1, 60_000)
     assert target.array[0] == 49
     assert replayer.launches() == 50
@@ -70,8 +69,7 @@ def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
 def test_timing_is_on_the_monotonic_clock(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, "portable")
     launch, memory = scatter_to(target, 1)
-    program = add_program(replayer, [launch])
-    assert memory
+    program = add_program(replayer, [launch], memory)
     before = time.monotonic_ns()
     for sequence in range(1, 301):
         replayer.submit(program, sequence)
@@ -107,8 +105,7 @@ def test_misuse_is_refused(target: GuardedArray) -> None:
         _native.Replayer(1, "sse9")
     replayer = _native.Replayer(1, "portable")
     launch, memory = scatter_to(target, 1)
-    program = add_program(replayer, [launch])
-    assert memory
+    program = add_program(replayer, [launch], memory)
     with pytest.raises(ValueError, match="program 1 isn't registered"):
         replayer.submit(1, 1)
     with pytest.raises(ValueError, match="sequence 1 comes next, 2 given"):
@@ -122,8 +119,7 @@ def test_misuse_is_refused(target: GuardedArray) -> None:
 def test_a_full_queue_is_refused_until_something_completes(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, "portable")
     launch, memory = scatter_to(target, 1)
-    program = add_program(replayer, [launch] * 5000)
-    assert memory
+    program = add_program(replayer, [launch] * 5000, memory)
     sequence = 0
     refusal = ""
     while not refusal:
@@ -163,7 +159,7 @@ print(replayer.wait(1, 60_000), replayer.scratch_nbytes())
 
 
 @pytest.mark.skipif(
-    "asan" in os.environ.get("LD_PRELOAD", ""),
+    any(name in os.environ.get("LD_PRELOAD", "") for name in ("libasan", "libtsan")),
     reason="a limit of the address space leaves no room for the sanitizer's shadow memory",
 )
 def test_scratch_that_cant_be_had_is_an_error_before_anything_runs() -> None:
@@ -177,8 +173,7 @@ def test_scratch_that_cant_be_had_is_an_error_before_anything_runs() -> None:
 def test_no_program_is_added_while_one_runs(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, "portable")
     launch, memory = scatter_to(target, 1)
-    program = add_program(replayer, [launch] * 50_000)
-    assert memory
+    program = add_program(replayer, [launch] * 50_000, memory)
     for sequence in range(1, 101):
         replayer.submit(program, sequence)
     with pytest.raises(RuntimeError, match="while a submission is outstanding"):
@@ -221,14 +216,69 @@ def test_broken_launch_lists_are_refused() -> None:
 def test_closing_finishes_what_is_queued(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, "portable")
     launch, memory = scatter_to(target, 77)
-    program = add_program(replayer, [launch] * 1000)
-    assert memory
+    program = add_program(replayer, [launch] * 1000, memory)
     for sequence in range(1, 101):
         replayer.submit(program, sequence)
     replayer.close()
     assert replayer.completed() == 100
     assert replayer.launches() == 100_000
     assert target.array[0] == 77
+
+
+# The list of owners is older than what refers to it, so the collector empties it first.
+GARBAGE_WITH_WORK_QUEUED = """
+import gc
+import numpy as np
+from helios import _native
+from tests.native.test_replayer import scatter_to
+from tests.native.harness import GuardedArray, Placement, add_program
+
+class Holder:
+    pass
+
+def leave_garbage():
+    owners = []
+    holder = Holder()
+    holder.itself, holder.owners = holder, owners
+    holder.replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(GuardedArray(np.zeros(4, np.int32), Placement.BEFORE_GUARD), 1)
+    owners.append(memory)
+    program = add_program(holder.replayer, [launch] * 20000, owners)
+    for sequence in range(1, 101):
+        holder.replayer.submit(program, sequence)
+
+gc.disable()
+leave_garbage()
+gc.collect()
+print("collected")
+"""
+
+
+def test_what_owns_the_memory_outlives_the_threads() -> None:
+    done = run_python(GARBAGE_WITH_WORK_QUEUED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "collected\n", "")
+
+
+def test_what_owns_the_memory_is_let_go_when_the_replayer_is_closed(target: GuardedArray) -> None:
+    replayer = _native.Replayer(1, "portable")
+    launch, memory = scatter_to(target, 1)
+    kept = weakref.ref(memory["value"])
+    replayer.submit(add_program(replayer, [launch], memory), 1)
+    del memory
+    assert kept() is not None
+    replayer.close()
+    assert kept() is None
+
+
+def test_several_threads_may_close(target: GuardedArray) -> None:
+    replayer = _native.Replayer(2, "portable")
+    launch, memory = scatter_to(target, 3)
+    program = add_program(replayer, [launch] * 1000, memory)
+    for sequence in range(1, 101):
+        replayer.submit(program, sequence)
+    with ThreadPoolExecutor(8) as pool:
+        completed = pool.map(lambda _: (replayer.close(), replayer.completed())[1], range(8))
+    assert list(completed) == [100] * 8
 
 
 LEAVES_WITH_WORK_QUEUED = """
@@ -240,7 +290,7 @@ from tests.native.harness import GuardedArray, Placement, add_program
 target = GuardedArray(np.zeros(4, np.int32), Placement.BEFORE_GUARD)
 launch, memory = scatter_to(target, 1)
 replayer = _native.Replayer(2, "portable")
-program = add_program(replayer, [launch] * 20000)
+program = add_program(replayer, [launch] * 20000, memory)
 for sequence in range(1, 101):
     replayer.submit(program, sequence)
 print("leaving")

@@ -20,7 +20,8 @@ from helios.schema import core_pb2, execution_pb2
 from ignition.cli import main
 from ignition.preparation import signing
 from ignition.preparation.checkpoints.checkpoint import GenerationDefaults
-from ignition.preparation.comparison import Comparison, Verdict, message_differences
+from ignition.preparation.comparison import Comparison, Verdict
+from ignition.preparation.differences import message_differences
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.export import Carrier
 from ignition.preparation.prepare import prepare
@@ -119,7 +120,14 @@ FIELDS: list[tuple[str, str, Change]] = [
     ("deployment.template_resource", "'', rebuilt as 'template'", lambda b, d: _no_template(b, d)),
     ("resource 'template'", "is made now and wasn't there", lambda b, d: _no_template(b, d)),
     ("deployment.contract.cache_identity", "'mine', rebuilt as", lambda b, d: _renamed(d)),
+    ("resources", "are in the order ['", lambda b, d: _reordered(b)),
 ]
+
+
+def _reordered(body: Any) -> None:
+    resources = list(reversed(body.executable_resources))
+    del body.executable_resources[:]
+    body.executable_resources.extend(resources)
 
 
 def _more_pages(deployment: Any) -> None:
@@ -145,7 +153,20 @@ def test_a_field_that_differs_is_named(
     assert comparison.verdict is Verdict.DIFFERENT
     found = {difference.where: difference for difference in comparison.differences}
     assert what in found[where].what
-    assert not found[where].explained
+    assert not found[where].causes
+
+
+def test_another_spelling_of_the_same_message_is_told(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = altered(core, tmp_path / "core", lambda b, d: None)
+    path = folder / "core.pb"
+    body = core_pb2.SignedEnvelope.FromString(path.read_bytes()).body
+    respelled = signing.sign(body + b"\x08\x02", KEY)  # the format version, a second time
+    path.write_bytes(respelled.SerializeToString())
+    comparison = check(folder, checkpoint)
+    assert [difference.where for difference in comparison.differences] == ["the signed message"]
+    assert comparison.verdict is Verdict.DIFFERENT
 
 
 def test_weights_that_differ_are_named_by_buffer(
@@ -201,12 +222,37 @@ def test_another_compressor_explains_other_compressed_bytes(
     (difference,) = comparison.differences
     assert difference.where == "resource 'manifest.cpu'"
     assert "another compressor" in difference.what
+    assert difference.causes == ("compressor",)
 
 
 def test_the_same_compressor_explains_nothing(core: Path, checkpoint: Path, tmp_path: Path) -> None:
     comparison = check(_recompressed(core, tmp_path / "core", None), checkpoint)
     assert comparison.verdict is Verdict.DIFFERENT
-    assert "though the compressor is the same" in comparison.differences[0].what
+    assert "no other compressor is recorded" in comparison.differences[0].what
+
+
+def test_a_compressor_that_isn_t_recorded_explains_nothing(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    recompressed = _recompressed(core, tmp_path / "recompressed", None)
+
+    def forget(body: Any, deployment: Any) -> None:
+        del deployment.rebuild.tools["compressor"]
+
+    comparison = check(altered(recompressed, tmp_path / "core", forget), checkpoint)
+    assert comparison.tools["compressor"][0] is None
+    assert comparison.verdict is Verdict.DIFFERENT
+
+
+def test_a_compressor_explains_no_other_content(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    def change(body: Any, deployment: Any) -> None:
+        deployment.rebuild.tools["compressor"] = "zstd 1.4.0"
+        _more_pages(deployment)
+
+    comparison = check(altered(core, tmp_path / "core", change), checkpoint)
+    assert comparison.verdict is Verdict.DIFFERENT
 
 
 def test_other_tools_that_change_nothing_are_told_and_no_difference(
@@ -219,7 +265,7 @@ def test_other_tools_that_change_nothing_are_told_and_no_difference(
     comparison = check(altered(core, tmp_path / "core", change), checkpoint)
     assert comparison.verdict is Verdict.SAME
     assert comparison.tools.keys() == {"numpy", "compiler"}
-    assert comparison.tools["compiler"] == ("not recorded", "none")
+    assert comparison.tools["compiler"] == (None, "none")
 
 
 def test_other_content_under_other_tools_is_told_as_such(
@@ -231,7 +277,36 @@ def test_other_content_under_other_tools_is_told_as_such(
 
     comparison = check(altered(core, tmp_path / "core", change), checkpoint)
     assert comparison.verdict is Verdict.OTHER_TOOLS
-    assert all(difference.explained for difference in comparison.differences)
+    assert {difference.causes for difference in comparison.differences} == {("generator",)}
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [{}, {"sampling": "", "tuning": "off"}],
+    ids=["before they were options", "spelled out"],
+)
+def test_options_that_nobody_gave_had_their_defaults(
+    core: Path, checkpoint: Path, tmp_path: Path, recorded: dict[str, str]
+) -> None:
+    def change(body: Any, deployment: Any) -> None:
+        for name in ("sampling", "tuning"):
+            assert name not in deployment.rebuild.options
+        deployment.rebuild.options.update(recorded)
+
+    comparison = check(altered(core, tmp_path / "core", change), checkpoint)
+    assert comparison.verdict is Verdict.SAME
+
+
+def test_an_option_that_was_given_is_no_default(
+    core: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The core says that it was made with tuning; what it holds was made without."""
+
+    def change(body: Any, deployment: Any) -> None:
+        deployment.rebuild.options["tuning"] = "on"
+
+    comparison = check(altered(core, tmp_path / "core", change), checkpoint)
+    assert comparison.verdict is Verdict.DIFFERENT
 
 
 @pytest.mark.parametrize(
@@ -239,8 +314,15 @@ def test_other_content_under_other_tools_is_told_as_such(
     [
         ("has no rebuild manifest", lambda b, d: d.ClearField("rebuild")),
         ("version 2 is not supported", lambda b, d: setattr(d.rebuild, "version", 2)),
-        ("other options .*: fresh", lambda b, d: d.rebuild.options.update(fresh="1")),
-        ("other options .*: decode", lambda b, d: d.rebuild.options.pop("decode")),
+        (
+            r"options that this Ignition doesn't know: fresh\. Rebuild it with ignition \d",
+            lambda b, d: d.rebuild.options.update(fresh="1"),
+        ),
+        (
+            r"doesn't record: decode\. It can't be rebuilt",
+            lambda b, d: d.rebuild.options.pop("decode"),
+        ),
+        ("is damaged", lambda b, d: d.rebuild.options.update(tuning="maybe")),
         ("is damaged", lambda b, d: d.rebuild.options.update(prefill="8,x")),
         ("is damaged", lambda b, d: d.rebuild.options.update(storage="int3")),
     ],
@@ -314,7 +396,8 @@ def test_the_command_reports_and_has_a_status_for_each_verdict(
     status, output = run(recompressed, checkpoint, "--check")
     assert status == 3
     assert "tool: compressor: zstd 1.4.0 made the core, zstd " in output
-    assert "other tools: resource 'manifest.cpu': the same content" in output
+    assert "other tools (compressor zstd 1.4.0, now zstd " in output
+    assert "): resource 'manifest.cpu': the same content" in output
 
 
 def test_the_command_writes_the_new_core_signed_with_the_key(

@@ -115,7 +115,11 @@ OPERATIONS = (
     Operation.MIXED,
     Operation.VISION,
 )
-UNSHIFTED = (*REAL, V.SEED, V.EOS_IDS, V.PROMPT_HISTOGRAM, V.GRAMMAR_MASK, V.PROPOSAL_GRAMMAR_MASK)
+UNSHIFTED = (
+    *REAL,
+    *(V.SEED, V.EOS_IDS, V.PROMPT_HISTOGRAM, V.PAGE_TABLE),
+    *(V.GRAMMAR_MASK, V.PROPOSAL_GRAMMAR_MASK),
+)
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,6 @@ def make_contract(random: Random, destinations: int, programs: int) -> Contract:
     shifts = random.choice([(0, 0), (1, 1), (0, PAGES), (PAGES, 0)])
     pages = [f"d{i}" for i, kind in enumerate(kinds) if kind == "pages"]
     offsets = {name: shifts[i % 2] for i, name in enumerate(pages)}
-    added = random.randint(-3, 3)
     graphs = []
     for number in range(programs):
         graph = make_extents(random, random.choice(OPERATIONS), width)
@@ -238,8 +241,6 @@ def make_contract(random: Random, destinations: int, programs: int) -> Contract:
             binding = _binding(random, f"d{i}", kind, graph, made[f"d{i}"])
             if binding is None:
                 continue
-            if kind == "pages":
-                binding = replace(binding, offset=added)
             # No two bindings of a graph send the same entries.
             if kind in ("pages", "histogram delta"):
                 place = kind, offsets.get(binding.destination, 0)

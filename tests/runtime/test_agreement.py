@@ -178,6 +178,17 @@ BINDINGS: list[Case] = [
         "(graph initialize.b4)",
         lambda x, y: put(graph(y, 0).bindings[7], offset=1),
     ),
+    (
+        "model.graphs[0].bindings[1].destination",
+        "(graph initialize.b4)",
+        lambda x, y: put(graph(y, 0).bindings[1], offset=1 << 31),
+    ),
+    (f"{G}.bindings[3].offset", OF, lambda x, y: put(graph(y).bindings[3], offset=1)),
+    (
+        "model.graphs[0].bindings[11].destination",
+        "17 end-of-sequence ids (graph initialize.b4)",
+        lambda x, y: y.model.frontend.eos_ids.extend(range(4, 19)),
+    ),
     # dtypes and extents
     (
         "model.graphs[0].bindings[1].destination",

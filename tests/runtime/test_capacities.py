@@ -152,9 +152,34 @@ def test_a_plan_resolves_every_size(manifest: Manifest) -> None:
     assert classes[BufferClass.COMPLETION] == 2 * 4 * (48 + 4 + 4)
     assert classes[BufferClass.WORKSPACE] == manifest.workspace_nbytes
     owned = sum(classes.values()) - WEIGHT_NBYTES
-    check_fits(plan, owned)
+    check_fits(plan, owned, Capacities())
     with pytest.raises(ContractError, match=r"memory: .*5.2 KiB beside its weights"):
-        check_fits(plan, owned - 1)
+        check_fits(plan, owned - 1, Capacities())
+
+
+def test_a_cache_that_was_asked_for_and_doesn_t_fit_is_refused_with_what_is_left(
+    contract: PreparedContract, manifest: Manifest
+) -> None:
+    asked = Capacities(cache_nbytes=999 << 40)
+    plan = select(contract, manifest, asked, 8 << 30).plan
+    with pytest.raises(ContractError) as refused:
+        check_fits(plan, 8 << 30, asked)
+    assert str(refused.value) == (
+        "cache size: 999.00 TiB asked for, but of the 8.00 GiB of memory that are available the"
+        " model leaves 8.00 GiB. Ask for 8191 MiB or less, or for a share of it, like"
+        " --cache-memory 50%"
+    )
+    fitting = Capacities(cache_nbytes=8191 << 20)
+    check_fits(select(contract, manifest, fitting, 8 << 30).plan, 8 << 30, fitting)
+
+
+def test_a_model_that_leaves_nothing_for_a_cache_is_refused_as_such(
+    contract: PreparedContract, manifest: Manifest
+) -> None:
+    asked = Capacities(cache_nbytes=1 << 30)
+    plan = select(contract, manifest, asked, 8 << 30).plan
+    with pytest.raises(ContractError, match=r"memory: .*takes 1\.00 GiB beside its weights"):
+        check_fits(plan, 1 << 10, asked)
 
 
 def test_a_count_that_was_not_chosen_is_refused(manifest: Manifest) -> None:

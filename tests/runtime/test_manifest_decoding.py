@@ -144,6 +144,13 @@ def launch(message: pb.ExecutionManifest, number: int) -> pb.Launch:
 
 
 PROGRAM = f"programs[{DECODE_B1}]"
+UNKNOWN: list[tuple[str, Change]] = [
+    ("buffers[0].<1000>", lambda x: x.buffers[0].MergeFromString(b"\xc0\x3e\x01")),
+    (
+        f"{PROGRAM}.launches[1].operands[2].<1000>",
+        lambda x: launch(x, 1).operands[2].MergeFromString(b"\xc0\x3e\x01"),
+    ),
+]
 STRUCTURES: list[tuple[str, Change]] = [
     ("target", lambda x: x.ClearField("target")),
     ("workspace_nbytes", lambda x: setattr(x, "workspace_nbytes", 2**63)),
@@ -245,12 +252,17 @@ STRUCTURES: list[tuple[str, Change]] = [
         "completions[0].logprobs",
         lambda x: setattr(x.completions[0], "logprobs", "completion.tokens"),
     ),
-    ("buffers[0].<1000>", lambda x: x.buffers[0].MergeFromString(b"\xc0\x3e\x01")),
-    (
-        f"{PROGRAM}.launches[1].operands[2].<1000>",
-        lambda x: launch(x, 1).operands[2].MergeFromString(b"\xc0\x3e\x01"),
-    ),
 ]
+
+
+@pytest.mark.clause("CONTRACT-6")
+@pytest.mark.parametrize(("path", "change"), UNKNOWN, ids=[p for p, _ in UNKNOWN])
+def test_unknown_fields_of_a_manifest_are_refused_by_their_path(path: str, change: Change) -> None:
+    message = sample_manifest()
+    change(message)
+    with pytest.raises(ContractError, match="is an unknown field") as raised:
+        decode_manifest(message)
+    assert raised.value.where == path
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from helios.runtime.inspection import launch_rows, program_rows
 from helios.runtime.manifest import Program
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
-from helios.runtime.tuning import required_producers
+from helios.runtime.tuning import StalledError, required_producers
 from helios.schema import contract_pb2 as c
 from helios.schema import execution_pb2 as pb
 from tests.contract.sample import VOCABULARY, sample_contract
@@ -162,6 +162,45 @@ def test_a_producer_that_fails_fails_start_up() -> None:
         load(device=_Failing())
 
 
+class _Stalled(NullDevice):
+    """Never completes the second producer; closing it would take as long."""
+
+    waited_ms = 0
+    closed = False
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        if sequence != 2:
+            return super().wait(sequence, timeout_ms)
+        self.waited_ms += timeout_ms
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_producer_that_never_completes_is_given_up_by_name() -> None:
+    device = _Stalled()
+    with pytest.raises(
+        StalledError, match=r"tuning program tune\.b2: didn't complete within 600 s"
+    ):
+        load(device=device)
+    assert device.waited_ms == 600_000
+    assert not device.closed
+
+
+def test_a_device_that_failed_is_closed() -> None:
+    class Failing(_Failing):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    device = Failing()
+    with pytest.raises(ExecutionError, match="it broke"):
+        load(device=device)
+    assert device.closed
+
+
 def test_a_launch_of_a_producer_that_doesn_t_fit_is_refused_at_load() -> None:
     contract, manifest = tuned_sample()
     manifest.tuning[1].launches[0].integers[0] = LANES * STRIDE
@@ -169,6 +208,7 @@ def test_a_launch_of_a_producer_that_doesn_t_fit_is_refused_at_load() -> None:
         ModelRuntime.from_parts(contract, manifest, sample_weights())
 
 
+@pytest.mark.clause("BOOT-10")
 def test_what_a_producer_builds_on_is_needed_too() -> None:
     _, message = tuned_sample()
     message.tuning[2].tuned_bindings.add(buffer="choice.b1", producer="tune.b1")

@@ -102,6 +102,14 @@ def _add(vocabulary: DescriptorProto, operation: EnumDescriptorProto) -> None:
     operation.value.add(name="OPERATION_MORE", number=12)
 
 
+def _alias(vocabulary: DescriptorProto, operation: EnumDescriptorProto) -> None:
+    operation.options.allow_alias = True
+    known = list(operation.value)
+    del operation.value[:]
+    operation.value.add(name="OPERATION_ELSE", number=6)
+    operation.value.extend(known)
+
+
 BROKEN: list[tuple[Change, list[str]]] = [
     (_renumber, ["Vocabulary 3 (mask_words) is gone", "Vocabulary 9 (mask_words) isn't recorded"]),
     (_swap, ["Vocabulary 2 was histogram_tokens", "Vocabulary 3 was mask_words"]),
@@ -113,6 +121,7 @@ BROKEN: list[tuple[Change, list[str]]] = [
     (_retype, ["Vocabulary 3 was mask_words (uint32), now mask_words (uint64)"]),
     (_repeat, ["Vocabulary 3 was mask_words (uint32), now mask_words (repeated uint32)"]),
     (_rename_value, ["Operation 6 was OPERATION_RESUME"]),
+    (_alias, ["Operation 6 (OPERATION_ELSE) is another name of a number"]),
     (_add, ["Operation 12 (OPERATION_MORE) isn't recorded"]),
 ]
 

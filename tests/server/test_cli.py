@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from helios.cli_chat import answer_once, converse
-from helios.cli_verify import verify_core
+from helios.cli_verify import content_line, verify_core
 from helios.contract import decode
 from helios.contract.json_form import from_json
 from helios.core import open_core
-from helios.errors import ExecutionError, HeliosError
+from helios.core.verification import Pace, Verified
+from helios.errors import ExecutionError
 from helios.runtime.reference.differ import TOLERANCES, LockstepDevice
 from helios.runtime.targets import deployed_rank, read_manifest
-from helios.sizes import parse_size, parse_size_or_share
 from helios.version import VERSION
-from helios.wording import counted, show_size
 from helios.worker.options import WorkerOptions
 from tests.server.real import NAMESPACE, ServerProcess, run_cli
 
@@ -82,8 +81,41 @@ def test_inspect_shows_a_programs_launches(core_folder: Path) -> None:
 def test_verify_reads_every_byte(core_folder: Path, target: str) -> None:
     shown = _succeeds("verify", core_folder, *ACCEPT, "--target", target)
     assert "signature: by " in shown
-    assert "content: " in shown
+    (content,) = [line for line in shown.splitlines() if line.startswith("content: ")]
+    assert content.endswith("B, too little to say how fast")
+    assert "B/s" not in content
     assert "oracle: " in shown
+
+
+@pytest.mark.parametrize(
+    ("checked", "read", "line"),
+    [
+        (
+            Pace(3 << 30, 2.0),
+            Pace(1 << 30, 0.5),
+            "content: 3.00 GiB in 2.00 s, that is 1.61 GB/s on 4 cores;"
+            " reading alone gives 2.15 GB/s",
+        ),
+        (
+            Pace(64 << 20, 0.5),
+            Pace(64 << 20, 0.25),
+            "content: 64.0 MiB in 0.50 s, that is 134 MB/s on 4 cores;"
+            " reading alone gives 268 MB/s",
+        ),
+        (
+            Pace(64 << 20, 0.5),
+            Pace(0, 0.0),
+            "content: 64.0 MiB in 0.50 s, that is 134 MB/s on 4 cores",
+        ),
+        (
+            Pace(88 << 10, 0.001),
+            Pace(88 << 10, 0.001),
+            "content: 88.0 KiB, too little to say how fast",
+        ),
+    ],
+)
+def test_verify_rates_what_there_is_enough_of(checked: Pace, read: Pace, line: str) -> None:
+    assert content_line(Verified(checked, read), 4) == line
 
 
 def test_verify_names_damage(core_folder: Path, tmp_path: Path) -> None:
@@ -127,6 +159,7 @@ def test_the_publishers_key_is_demanded(core_folder: Path, publisher_key: Path) 
         (["serve", "absent", "--accept", "x", "--cache-memory", "much"], "much"),
         (["serve", "absent", "--accept", "x", "--max-step-ms", "0"], "max_step_ms"),
         (["serve", "absent", "--accept", "x", "--prefill-share", "1"], "prefill_share"),
+        (["serve", "absent", "--accept", "x", "--cache-memory", "5i"], "'5i' is no size"),
     ],
 )
 def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -> None:
@@ -144,6 +177,7 @@ def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -
         ([*ACCEPT, "--max-active", "9"], "9 asked for"),
         ([*ACCEPT, "--cache-memory", "1KiB"], "1.0 KiB hold 0 pages"),
         ([*ACCEPT, "--cache-memory", "0.0000000001%"], "B hold 0 pages"),
+        ([*ACCEPT, "--cache-memory", "999TiB"], "999.00 TiB asked for, but of the "),
         ([*ACCEPT, "--speculative-width", "2"], "without speculation"),
         ([*ACCEPT, "--history-drafting"], "history drafting"),
         ([*ACCEPT, "--core-key", "absent"], "absent: is missing"),
@@ -249,55 +283,7 @@ def test_help_and_serving_import_no_more_than_they_need() -> None:
     assert not serving & {"numpy", "helios._native", "rich", "prometheus_client", "httpx"}
 
 
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("0", 0),
-        ("123456", 123456),
-        ("2GiB", 2 << 30),
-        ("2g", 2 << 30),
-        ("1.5 MiB", 3 << 19),
-        ("500MB", 500_000_000),
-        ("7b", 7),
-        ("1 TiB", 1 << 40),
-    ],
-)
-def test_sizes(text: str, nbytes: int) -> None:
-    assert parse_size(text) == nbytes
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1", "1 PiB", "GiB", "1e9"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(HeliosError, match="is no size"):
-        parse_size(text)
-
-
-@pytest.mark.clause("BOOT-7")
-@pytest.mark.parametrize(
-    ("text", "size"), [("25%", 0.25), (" 0.5 %", 0.005), ("100%", 1.0), ("2GiB", 2 << 30)]
-)
-def test_cache_memory_is_a_size_or_a_share(text: str, size: float) -> None:
-    got = parse_size_or_share(text)
-    assert got == size
-    assert isinstance(got, float) == ("%" in text)
-
-
-@pytest.mark.parametrize("text", ["0%", "101%", "-1%", "%", "5%%", "much"])
-def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(HeliosError, match=r"is no (share|size)"):
-        parse_size_or_share(text)
-
-
 def test_inspect_prints_the_contract_as_it_was_signed(core_folder: Path) -> None:
     message = from_json(_succeeds("inspect", core_folder, "--contract"))
     assert message.served_id == "tiny"
     assert decode(message).max_active == 8
-
-
-def test_sizes_are_shown_in_fitting_units() -> None:
-    shown = [show_size(n) for n in (0, 1023, 1024, 1536 << 10, 3 << 30, 5 << 40)]
-    assert shown == ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "3.00 GiB", "5120.00 GiB"]
-
-
-def test_nouns_are_counted() -> None:
-    assert [counted(n, "page") for n in (0, 1, 2)] == ["0 pages", "1 page", "2 pages"]

@@ -42,7 +42,7 @@ def test_commands_fetch_what_the_folder_lacks_and_keep_it(
     light_core: Path, mirror: MirrorServer, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    places = ("--cache-dir", cache, "--allow-private-mirrors")
+    places = ("--cache-dir", cache, "--allow-private-mirrors", "--mirror-timeout", "60")
     verify = ("verify", light_core, "--accept", NAMESPACE)
     refused = run_cli(*verify, "--cache-dir", cache)
     assert refused.returncode == 2

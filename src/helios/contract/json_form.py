@@ -8,7 +8,9 @@ Cores carry the binary form; nothing that is served is ever read from JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -18,6 +20,16 @@ from helios.contract.fields import join, refuse
 from helios.schema import contract_pb2
 
 TEXT_LIMIT: Final = 16 << 20  # characters
+_INTEGERS: Final[Mapping[int, range]] = {
+    FieldDescriptor.CPPTYPE_INT32: range(-(1 << 31), 1 << 31),
+    FieldDescriptor.CPPTYPE_INT64: range(-(1 << 63), 1 << 63),
+    FieldDescriptor.CPPTYPE_UINT32: range(1 << 32),
+    FieldDescriptor.CPPTYPE_UINT64: range(1 << 64),
+}
+# Protobuf writes integers of 64 bits as text.
+_WIDE: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_SHOWN_LIMIT: Final = 60  # characters
+_DECIMAL: Final = re.compile("-?[0-9]{1,20}")
 
 
 def to_json(message: contract_pb2.ServingContract) -> str:
@@ -38,23 +50,31 @@ def from_json(text: str) -> contract_pb2.ServingContract:
         return json_format.ParseDict(content, contract_pb2.ServingContract())
     except RecursionError:
         refuse("", "the JSON is nested too deeply")
-    except (ValueError, json_format.ParseError) as error:  # numbers of thousands of digits too
+    # Of numbers of thousands of digits, and of integers that no float can hold, too.
+    except (ValueError, OverflowError, json_format.ParseError) as error:
         refuse("", f"is no contract in JSON ({error})")
 
 
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object whose names differ."""
-    content = dict(pairs)
+class _Object(dict[str, Any]):
+    """A JSON object; `twice` is a name that it gives more than once, if any."""
+
+    twice: str | None = None
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> _Object:
+    content = _Object(pairs)
     if len(content) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        refuse(twice, "is given twice in one JSON object")
+        content.twice = next(name for name in names if names.count(name) > 1)
     return content
 
 
 def _check_object(content: object, message: Descriptor, where: str) -> None:
     if not isinstance(content, dict):
         refuse(where, f"is no JSON object for a {message.name}")
+    if isinstance(content, _Object) and content.twice is not None:
+        _check_text(content.twice, where)
+        refuse(join(where, content.twice), "is given twice in one JSON object")
     seen: dict[str, str] = {}
     for name, value in content.items():
         _check_text(name, where)
@@ -90,6 +110,36 @@ def _check_value(value: object, field: FieldDescriptor, path: str) -> None:
             _check_object(item, field.message_type, at)
         elif field.enum_type is not None:
             _check_enum(item, field.enum_type, at)
+        else:
+            _check_scalar(item, field.cpp_type, at)
+
+
+def _check_scalar(value: object, kind: int, path: str) -> None:
+    """A value of the field's own type: nothing is turned into it."""
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        good = isinstance(value, str)
+    elif kind == FieldDescriptor.CPPTYPE_BOOL:
+        good = isinstance(value, bool)
+    elif kind in _INTEGERS:
+        if kind in _WIDE and isinstance(value, str) and _DECIMAL.fullmatch(value):
+            value = int(value)
+        good = type(value) is int and value in _INTEGERS[kind]
+    else:
+        good = type(value) in (int, float) and _is_float(value)
+    if not good:
+        refuse(path, f"{_shown(value)} is no value of this field")
+
+
+def _is_float(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, (str, float, bool, type(None))) else "this"
+    return text if len(text) <= _SHOWN_LIMIT else f"{text[:_SHOWN_LIMIT]}…"
 
 
 def _check_enum(value: object, enum: EnumDescriptor, path: str) -> None:

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from helios.core.trust import Publishers, TrustedPublisher, TrustStore
 from helios.errors import CoreError
+from helios.wording import show_name
 
 
 class Trust(StrEnum):
@@ -49,7 +50,7 @@ def authorize(
     `pinned` (already held against a given one), trusted for the namespace, or allowed unknown."""
     if accept != namespace:
         raise CoreError(
-            f"is published by {namespace!r}, but {accept!r} was accepted",
+            f"is published by {show_name(namespace)}, but {show_name(accept)} was accepted",
             where=where,
             remedy=f"If you trust this publisher and take its terms, accept {namespace!r}",
         )
@@ -69,18 +70,17 @@ def authorize(
 def _unknown(namespace: str, key: bytes, publishers: Publishers, where: str) -> CoreError:
     other_keys = sorted(p.key.hex() for p in publishers if p.namespace == namespace)
     other_names = sorted(p.namespace for p in publishers if p.key == key)
+    signed = f"is signed as {show_name(namespace)} by the key {key.hex()}"
     if other_keys:
         what = (
-            f"is signed as {namespace!r} by the key {key.hex()}, but you trust {namespace!r} with"
-            f" another key ({', '.join(other_keys)}): somebody else may be using the name"
+            f"{signed}, but you trust {namespace!r} with another key ({', '.join(other_keys)}):"
+            " somebody else may be using the name"
         )
     elif other_names:
-        names = ", ".join(map(repr, other_names))
-        what = (
-            f"is signed as {namespace!r} by the key {key.hex()}, which you trust for {names} only"
-        )
+        names = ", ".join(map(show_name, other_names))
+        what = f"{signed}, which you trust for {names} only"
     else:
-        what = f"is signed as {namespace!r} by the key {key.hex()}, which you haven't trusted yet"
+        what = f"{signed}, which you haven't trusted yet"
     return CoreError(
         what,
         where=where,

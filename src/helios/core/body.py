@@ -16,6 +16,7 @@ from helios.core.format import (
     FORMAT_VERSION,
     INDEX_VERSION_FRAMES,
     INDEX_VERSION_SEALED,
+    NAMESPACE_LIMIT,
     SHA256_NBYTES,
 )
 from helios.core.resources import (
@@ -71,8 +72,9 @@ class DecodedBody:
 
 
 def check_claim(kind: type[Carried], version: int, publisher: core_pb2.Publisher) -> None:
-    """Refuses a version of the message `kind` that isn't known, and a publisher without a name:
-    what must hold before anybody is asked about trust. Raises CoreError naming the field."""
+    """Refuses a version of the message `kind` that isn't known, and a publisher without a name or
+    with one that is too long: what must hold before anybody is asked about trust. Raises CoreError
+    naming the field."""
     if kind is core_pb2.CoreBody:
         known, where, what = [FORMAT_VERSION], "format_version", "payload format version"
     else:
@@ -86,6 +88,11 @@ def check_claim(kind: type[Carried], version: int, publisher: core_pb2.Publisher
         )
     if not publisher.namespace:
         raise CoreError("is empty", where="publisher.namespace")
+    if len(publisher.namespace) > NAMESPACE_LIMIT:
+        raise CoreError(
+            f"has {len(publisher.namespace)} characters, over the limit of {NAMESPACE_LIMIT}",
+            where="publisher.namespace",
+        )
 
 
 def decode_body(message: Carried) -> DecodedBody:

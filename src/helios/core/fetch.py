@@ -1,17 +1,17 @@
 """Fetches the chunks of a resource from its mirrors into a file, each checked before it is written.
 
 Several connections at a time, each with its own client. A mirror that fails is asked again after a
-pause; one that lies, or fails too often, is left for the next. `cache` is the caller, which knows
-what a file lacks and what becomes of it.
+pause; one that lies, or fails too often, is left for the next, and comes last for what is fetched
+afterwards. `cache` is the caller, which knows what a file lacks and what becomes of it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Final
 
 import httpx
@@ -19,7 +19,9 @@ import httpx
 from helios.core.addresses import Endpoints
 from helios.core.chunks import Committed, check_chunk, chunk_nbytes
 from helios.core.format import CHUNK_NBYTES
-from helios.core.mirror import MirrorClient, MirrorFailed, MirrorRefused, Patience
+from helios.core.mirror import MirrorClient, MirrorFailed, MirrorRefused, MirrorSlow, Patience
+from helios.core.mirror_choice import Choice, MirrorRecord, ResourceMirrors
+from helios.core.shown_uris import shown_uri
 from helios.errors import CoreError
 
 _CONNECTIONS: Final = 4
@@ -29,13 +31,16 @@ class MirrorsExhausted(CoreError):
     """No mirror has the content. `reasons` says why, a line a mirror."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+        super().__init__(
+            "; ".join(reasons), remedy="Try again, which goes on from here, or get the whole core"
+        )
         self.reasons = reasons
 
 
 class Fetcher:
-    """Settings and look-ups that fetches share. `allow_private` lets locations name private
-    addresses."""
+    """Settings, look-ups and experiences that fetches share; one for each opening of a core.
+    `allow_private` lets locations name private addresses. `clock`, in seconds, is what mirrors'
+    rates are measured by."""
 
     def __init__(
         self,
@@ -43,10 +48,13 @@ class Fetcher:
         allow_private: bool,
         patience: Patience | None = None,
         endpoints: Endpoints | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._allow_private = allow_private
         self._patience = patience or Patience()
         self._endpoints = endpoints or Endpoints()
+        self._clock = clock
+        self._record = MirrorRecord()
         self._tls = httpx.create_ssl_context()
 
     def fetch(
@@ -54,13 +62,18 @@ class Fetcher:
     ) -> None:
         """Writes the missing chunks into an open file. Those that are written are right, also
         when this fails: it raises MirrorsExhausted, or OSError where the file can't be written."""
-        mirrors = _Mirrors(urls)
+        mirrors = ResourceMirrors(urls, self._record)
         numbers = iter(missing)  # `next` on it is atomic: the threads share it
         ended = threading.Event()
 
-        def work(_: None) -> None:
+        def work() -> None:
             client = MirrorClient(
-                self._endpoints, self._patience, self._tls, allow_private=self._allow_private
+                self._endpoints,
+                self._patience,
+                self._tls,
+                allow_private=self._allow_private,
+                ended=ended,
+                clock=self._clock,
             )
             try:
                 for number in numbers:
@@ -69,11 +82,11 @@ class Fetcher:
             finally:
                 client.close()
 
-        threads = min(_CONNECTIONS, len(missing))
-        with ThreadPoolExecutor(max(threads, 1), "helios fetch") as pool:
+        with ThreadPoolExecutor(_CONNECTIONS, "helios fetch") as pool:
             try:
-                for _ in pool.map(work, repeat(None, threads)):
-                    pass
+                working = [pool.submit(work) for _ in range(min(_CONNECTIONS, len(missing)))]
+                for done in wait(working, return_when=FIRST_EXCEPTION).done:
+                    done.result()
             finally:
                 ended.set()  # an error or an interrupt leaves nothing to do for the others
                 for _ in numbers:
@@ -84,15 +97,22 @@ class Fetcher:
         client: MirrorClient,
         content: Committed,
         number: int,
-        mirrors: _Mirrors,
+        mirrors: ResourceMirrors,
         ended: threading.Event,
     ) -> bytes:
-        """A chunk that is what was signed, from the first mirror that has it."""
-        for url in mirrors.live():
+        """A chunk that is what was signed, from the best mirror that has it."""
+        while (choice := mirrors.choose()) is not None:
             try:
-                return self._ask(client, content, number, url, ended)
-            except (MirrorRefused, MirrorFailed) as error:
-                mirrors.drop(url, error.what)
+                return self._ask(client, content, number, choice, mirrors, ended)
+            except MirrorRefused as error:
+                mirrors.drop(choice.url, error.what, of_file=error.of_file)
+            except MirrorFailed as error:
+                if ended.is_set():
+                    raise  # for that, and not for the mirror
+                if isinstance(error, MirrorSlow):
+                    mirrors.put_last(choice.url)
+                else:
+                    mirrors.drop(choice.url, error.what, of_file=False)
         raise MirrorsExhausted(mirrors.reasons())
 
     def _ask(
@@ -100,56 +120,43 @@ class Fetcher:
         client: MirrorClient,
         content: Committed,
         number: int,
-        url: str,
+        choice: Choice,
+        mirrors: ResourceMirrors,
         ended: threading.Event,
     ) -> bytes:
-        """A chunk from one mirror, asked as often as patience allows."""
+        """A chunk from one mirror, asked as often as patience allows, but no more once another
+        thread has dropped it. Raises MirrorSlow where another mirror should be asked instead."""
         patience = self._patience
+        where = shown_uri(choice.url)
         pause_s = patience.pause_s
         for attempt in range(1, patience.attempts + 1):
             try:
                 chunk = client.read_range(
-                    url,
+                    choice.url,
                     number * CHUNK_NBYTES,
                     chunk_nbytes(content, number),
                     content.stored_nbytes,
+                    brisk=choice.brisk,
                 )
             except MirrorFailed as error:
-                if attempt == patience.attempts or ended.is_set():
-                    raise MirrorFailed(f"{error.what}, {attempt} times", where=url) from error
+                if choice.brisk and isinstance(error, MirrorSlow):
+                    raise
+                if (
+                    attempt == patience.attempts
+                    or ended.is_set()
+                    or not mirrors.is_live(choice.url)
+                ):
+                    often = f", {attempt} times" if attempt > 1 else ""
+                    raise MirrorFailed(f"{error.what}{often}", where=where) from error
                 ended.wait(min(max(pause_s, error.wait_s), patience.longest_pause_s))
                 pause_s *= 2
                 continue
             try:
-                check_chunk(content, number, chunk, url)
+                check_chunk(content, number, chunk, where)
             except CoreError as error:
-                raise MirrorRefused(error.what, where=url) from error
+                raise MirrorRefused(error.what, where=where) from error
             return chunk
         raise AssertionError("the last attempt returns or raises")
-
-
-class _Mirrors:
-    """The URLs of one resource, and why some are no longer asked. Threads share it."""
-
-    def __init__(self, urls: Sequence[str]) -> None:
-        self._reasons: dict[str, str | None] = dict.fromkeys(urls)
-        self._changing = threading.Lock()
-
-    def live(self) -> Iterator[str]:
-        """Those to ask, in order; one that another thread drops meanwhile is left out."""
-        for url in list(self._reasons):
-            if self._reasons[url] is None:
-                yield url
-
-    def drop(self, url: str, reason: str) -> None:
-        """Asks a mirror no more; the first reason stays."""
-        with self._changing:
-            if self._reasons[url] is None:
-                self._reasons[url] = reason
-
-    def reasons(self) -> list[str]:
-        """Why each mirror was dropped."""
-        return [f"{url}: {reason}" for url, reason in self._reasons.items() if reason]
 
 
 def _write(descriptor: int, chunk: bytes, position: int) -> None:

@@ -40,6 +40,7 @@ NONCE_PREFIX_NBYTES: Final = 8
 
 # Upper bounds that hold before anything is read or allocated.
 ENVELOPE_LIMIT_NBYTES: Final = 64 << 20
+NAMESPACE_LIMIT: Final = 256  # characters
 LOCATIONS_LIMIT_NBYTES: Final = 1 << 20
 LOCATION_URIS_LIMIT: Final = 16  # of one resource
 DECODED_LIMIT_NBYTES: Final = 1 << 30

@@ -23,6 +23,7 @@ from helios.core.format import (
     LOCATIONS_LIMIT_NBYTES,
     resource_uri,
 )
+from helios.core.shown_uris import shown_uri
 from helios.errors import CoreError
 from helios.schema import core_pb2
 
@@ -41,7 +42,7 @@ class Candidate:
     @property
     def shown(self) -> str:
         """The URI as messages show it."""
-        return self.uri if len(self.uri) <= _SHOWN else f"{self.uri[:_SHOWN]}…"
+        return shown_uri(self.uri, _SHOWN)
 
 
 class Locations:

@@ -8,6 +8,7 @@ is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -55,6 +56,8 @@ class OpenedCore:
         self._cache = cache
         # Set for a sealed core, and then the right one.
         self._core_key = core_key
+        # The files that `check_resource` found right, by resource.
+        self._checked: dict[str, Path] = {}
 
     @property
     def deployment(self) -> Deployment:
@@ -86,8 +89,12 @@ class OpenedCore:
         from helios.core.frames import decode_frame
 
         def read(path: Path) -> bytes:
+            # Grows as the content comes and gives it out uncopied, where joining pieces would hold
+            # it twice.
+            content = BytesIO()
             with open_content(path, resource) as file:
-                return b"".join(decode_frame(resource, verified_chunks(file, resource)))
+                content.writelines(decode_frame(resource, verified_chunks(file, resource)))
+            return content.getvalue()
 
         return self._first_good(resource, read)
 
@@ -102,15 +109,17 @@ class OpenedCore:
 
     def map_weights(self, resource: str, *, verify: bool = True) -> WeightMap:
         """Maps a weight resource; a sealed one is decrypted into memory, always verified. Without
-        `verify` only a file's length is checked, and only one that has the content's name is
-        taken. Raises CoreError."""
+        `verify` only a file's length is checked, and only the one that `check_resource` checked is
+        taken, or else one that has the content's name. Raises CoreError."""
         found = self.decoded.weights.get(resource)
         if found is None:
             raise CoreError("the core has no such weight resource", where=f"{resource!r}")
         if isinstance(found, SealedResource):
-            sealed = found
-            return map_memory(found.decoded_nbytes, lambda output: self._unseal(sealed, output))
+            return self._map_sealed(found)
         content_name = found.content_name
+        checked = self._checked.get(resource)
+        if checked is not None and not verify:
+            return map_file(checked, found, verify=False)
 
         def read(path: Path) -> WeightMap:
             if not verify and path.name != content_name:
@@ -118,6 +127,22 @@ class OpenedCore:
             return map_file(path, found, verify=verify)
 
         return self._first_good(found, read)
+
+    def _map_sealed(self, resource: SealedResource) -> WeightMap:
+        from helios.core.sealed import open_sealed
+
+        assert self._core_key is not None
+        key = self._core_key
+
+        def read(path: Path) -> WeightMap:
+            open_content(path, resource).close()  # no memory for a file of another length
+            return map_memory(
+                resource.id,
+                resource.decoded_nbytes,
+                lambda output: open_sealed(path, resource, key, output),
+            )
+
+        return self._first_good(resource, read)
 
     def find_resource(self, resource: str) -> Path:
         """A file of a resource's length, fetched if need be. Its content isn't looked at. Raises
@@ -142,7 +167,8 @@ class OpenedCore:
             check_file(path, found, self._core_key, advance)
             return path
 
-        return self._first_good(found, check)
+        self._checked[resource] = self._first_good(found, check)
+        return self._checked[resource]
 
     def _resource(self, resource: str) -> FrameResource | WeightResource | SealedResource:
         found = self.decoded.executables.get(resource) or self.decoded.weights.get(resource)
@@ -174,17 +200,23 @@ class OpenedCore:
             raise
         except CoreError as error:
             reasons.append(error.what)
+            remedy = error.remedy or "The core is incomplete or damaged: get it again"
         raise CoreError(
             f"no location has its content ({'; '.join(reasons)})",
             where=f"resource {resource.id!r} of {self.folder}",
-            remedy="The core is incomplete or damaged: get it again",
+            remedy=remedy,
         )
 
 
 def read_folder(folder: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
     """The verified envelope of a core's folder, nothing accepted yet. Raises CoreError."""
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "there is no such folder"
+    what = ""
+    try:
+        if not folder.is_dir():
+            what = "is no folder" if folder.exists() else "there is no such folder"
+    except OSError as error:  # a name that no file can have, or nobody may look
+        what = f"can't be read: {error.strerror}"
+    if what:
         raise CoreError(what, where=str(folder), remedy="Give the core's folder")
     return read_envelope(folder / ENVELOPE_FILE, publisher_key)
 

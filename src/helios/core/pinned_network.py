@@ -1,36 +1,67 @@
-"""Connections for the HTTP client that lead to approved addresses only and end at a deadline.
+"""Connections for the HTTP client that lead to approved addresses only, and end when their time is
+over.
 
-httpcore asks its network backend for a connection to a host; this one looks the host up in
-`addresses`, where it was judged, and connects to what is written there. TLS still checks the host's
-name. Each read and write gets what is left of the attempt's time, so that a mirror that sends a
-byte now and then, in its headers or anywhere, doesn't hold an attempt open. `mirror` is the caller.
+httpcore asks its network backend for a connection to a host; this one connects only to hosts that
+`mirror` approved for the attempt, and to their addresses as `addresses` judged them. TLS still
+checks the host's name. Each read and write gets what is left of the attempt's time. That grows only
+with the content that arrives: a mirror that sends a byte now and then, or any number of bytes that
+aren't content, doesn't hold an attempt open. `mirror` is the caller.
 """
 
 from __future__ import annotations
 
-import ssl
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from ssl import SSLContext
 from typing import Any
 
 import httpcore
 
-from helios.core.addresses import Endpoints
+from helios.core.addresses import Endpoint
 
 
 class PinnedNetwork(httpcore.NetworkBackend):
-    """The connections of one client. `deadline_s`, on the monotonic clock, is set before each
-    attempt."""
+    """The connections of one client. `ended` ends its attempts from another thread. `clock` gives
+    seconds."""
 
-    def __init__(self, endpoints: Endpoints) -> None:
-        self.deadline_s = 0.0
-        self._endpoints = endpoints
+    def __init__(
+        self,
+        ended: threading.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ended = ended or threading.Event()
+        self._clock = clock
+        self._deadline_s = self._grace_s = 0.0
+        self._rate = 1
+        self._approved: dict[tuple[str, int], Endpoint] = {}
         self._sockets = httpcore.SyncBackend()
+
+    def begin(self, grace_s: float, rate: int) -> None:
+        """Starts an attempt: nobody is approved yet, and content may never be more than `grace_s`
+        behind `rate` bytes a second."""
+        self._grace_s = grace_s
+        self._rate = rate
+        self._deadline_s = self._clock() + grace_s
+        self._approved.clear()
+
+    def approve(self, host: str, port: int, endpoint: Endpoint) -> None:
+        """Lets the attempt connect to a host."""
+        self._approved[host, port] = endpoint
+
+    def advance(self, nbytes: int) -> None:
+        """Grants the time for content that arrived. What comes early isn't saved up."""
+        earned_s = self._deadline_s + nbytes / self._rate
+        self._deadline_s = min(earned_s, self._clock() + self._grace_s)
+
+    def is_late(self) -> bool:
+        """Whether the attempt's time is over."""
+        return self._clock() >= self._deadline_s
 
     def left_s(self, timeout_s: float | None) -> float:
         """Seconds that the next step may take. Raises httpcore.ReadTimeout if there are none."""
-        left_s = self.deadline_s - time.monotonic()
-        if left_s <= 0:
+        left_s = self._deadline_s - self._clock()
+        if left_s <= 0 or self._ended.is_set():
             raise httpcore.ReadTimeout("the attempt's time is over")
         return left_s if timeout_s is None else min(left_s, timeout_s)
 
@@ -43,8 +74,11 @@ class PinnedNetwork(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         """A connection to the first of the host's addresses that answers."""
+        endpoint = self._approved.get((host, port))
+        if endpoint is None:
+            raise httpcore.ConnectError("nobody approved this host")
         failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
-        for address in self._endpoints.find(host, port).addresses:
+        for address in endpoint.addresses:
             try:
                 stream = self._sockets.connect_tcp(
                     address, port, self.left_s(timeout), local_address, socket_options
@@ -72,7 +106,7 @@ class _TimedStream(httpcore.NetworkStream):
 
     def start_tls(
         self,
-        ssl_context: ssl.SSLContext,
+        ssl_context: SSLContext,
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:

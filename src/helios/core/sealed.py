@@ -2,25 +2,35 @@
 
 A chunk's nonce and associated data say which chunk of which resource it is, so that content only
 opens in its own place and under the core's own key. The signed digests of the stored chunks are
-checked first: whoever holds the key can seal other content, but not sign it. Keys live here too.
+checked too: whoever holds the key can seal other content, but not sign it. Chunks are read, hashed
+and decrypted in pieces, so memory holds two pieces a core beside the output. Keys live here too.
 `opened_core` is the caller.
 """
 
 from __future__ import annotations
 
 import binascii
+import hashlib
 import hmac
 import struct
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 
-from helios.core.chunks import SignedContentError, open_content, verified_chunk, worker_count
+from helios.core.chunks import (
+    PIECE_NBYTES,
+    SignedContentError,
+    chunk_nbytes,
+    damaged,
+    open_content,
+    read_on_all_cores,
+)
 from helios.core.files import open_regular, read_exactly
 from helios.core.format import CORE_KEY_NBYTES, SEALED_STEP_NBYTES, TAG_NBYTES
 from helios.core.resources import SealedResource
@@ -77,12 +87,7 @@ def chunk_associated_data(resource: SealedResource, number: int) -> bytes:
 def open_sealed(path: Path, resource: SealedResource, key: bytes, output: memoryview) -> None:
     """Decrypts a resource into `output`, its decoded length. Raises as `check_sealed`; `output` is
     then not to be used."""
-
-    def keep(number: int, content: bytes) -> None:
-        start = number * SEALED_STEP_NBYTES
-        output[start : start + len(content)] = content
-
-    _open_chunks(path, resource, key, keep)
+    _open_chunks(path, resource, key, output)
 
 
 def check_sealed(
@@ -94,36 +99,66 @@ def check_sealed(
     Raises CoreError naming the file and a chunk that isn't what was signed, SignedContentError
     naming the first chunk that is signed but wasn't sealed there.
     """
-    _open_chunks(path, resource, key, lambda _, content: advance(len(content) + TAG_NBYTES))
+    _open_chunks(path, resource, key, None, advance)
 
 
 def _open_chunks(
-    path: Path, resource: SealedResource, key: bytes, take: Callable[[int, bytes], None]
+    path: Path,
+    resource: SealedResource,
+    key: bytes,
+    output: memoryview | None,
+    advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Hands each chunk's number and content to `take`, on all cores; each holds one chunk."""
-    cipher = AESGCM(key)
+    """Decrypts on all cores, each a piece at a time, into `output` or to see whether it works."""
+    refused: dict[int, CoreError] = {}
 
-    def open_chunk(file: BinaryIO, number: int) -> None:
-        stored = verified_chunk(file, resource, number)
-        try:
-            content = cipher.decrypt(
-                chunk_nonce(resource, number), stored, chunk_associated_data(resource, number)
-            )
-        except InvalidTag:
-            raise SignedContentError(
-                f"chunk {number} doesn't authenticate: it isn't chunk {number} of this resource,"
-                " sealed with this key",
-                where=f"resource {resource.id!r}",
-                remedy="The publisher has to make the core again",
-            ) from None
-        take(number, content)
+    def take(number: int, pieces: Iterator[memoryview]) -> bool:
+        place = None if output is None else output[number * SEALED_STEP_NBYTES :]
+        error = _open_chunk(resource, number, key, pieces, place, str(path))
+        if error is not None:
+            refused[number] = error
+        return not refused
 
-    with open_content(path, resource) as file, ThreadPoolExecutor(worker_count()) as pool:
-        opened = [
-            pool.submit(open_chunk, file, number) for number in range(len(resource.chunk_sha256))
-        ]
-        try:
-            for chunk in opened:
-                chunk.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with open_content(path, resource) as file:
+        read_on_all_cores(file, resource, range(len(resource.chunk_sha256)), take, advance)
+    if refused:
+        # Chunks are handed out in order, so every chunk before this one was looked at too.
+        raise refused[min(refused)]
+
+
+def _open_chunk(
+    resource: SealedResource,
+    number: int,
+    key: bytes,
+    pieces: Iterator[memoryview],
+    place: memoryview | None,
+    where: str,
+) -> CoreError | None:
+    """Decrypts a chunk to `place`; what is wrong with it, or None. Digest and tag are known at its
+    end only, so nobody is given its content before."""
+    cipher = Cipher(AES(key), GCM(chunk_nonce(resource, number))).decryptor()
+    cipher.authenticate_additional_data(chunk_associated_data(resource, number))
+    into = memoryview(bytearray(PIECE_NBYTES)) if place is None else place
+    digest = hashlib.sha256()
+    left_nbytes = chunk_nbytes(resource, number) - TAG_NBYTES
+    position, tag = 0, b""
+    for piece in pieces:
+        digest.update(piece)
+        sealed = piece[:left_nbytes]
+        if sealed:
+            cipher.update_into(sealed, into if place is None else into[position:])
+        tag += piece[len(sealed) :]
+        position += len(sealed)
+        left_nbytes -= len(sealed)
+    if digest.digest() != resource.chunk_sha256[number]:
+        return damaged(number, where)
+    try:
+        cipher.finalize_with_tag(tag)
+    except InvalidTag:
+        return SignedContentError(
+            f"chunk {number} doesn't authenticate: it isn't chunk {number} of this resource,"
+            " sealed with this key",
+            where=f"resource {resource.id!r}",
+            remedy="The publisher has to make the core again",
+        )
+    return None

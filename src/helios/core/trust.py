@@ -54,11 +54,17 @@ class TrustStore:
         self.path = path or default_store()
 
     def publishers(self) -> Publishers:
-        """Everybody who is trusted. Raises CoreError naming the file if it exists and is damaged
-        or others than its owner may write it."""
+        """Everybody who is trusted. Raises CoreError naming the file if it exists and can't be
+        read, is damaged, or others than its owner may write it."""
         where = str(self.path)
-        if not self.path.exists():
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return frozenset()
+        except OSError as error:
+            raise CoreError(
+                f"can't be read: {error.strerror}", where=where, remedy=_REPAIR
+            ) from error
         with open_regular(self.path) as file:
             status = os.fstat(file.fileno())
             if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (

@@ -40,11 +40,6 @@ class Pace:
     nbytes: int
     seconds: float
 
-    @property
-    def gigabytes_per_second(self) -> float:
-        """10^9 bytes a second; 0 where nothing went by."""
-        return self.nbytes / 1e9 / self.seconds if self.nbytes else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Verified:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from helios.core.chunks import damaged, first_damaged, open_content
+from helios.core.chunks import SignedContentError, damaged, first_damaged, open_content
 from helios.core.resources import WeightResource
+from helios.wording import show_size
 
 
 class WeightMap:
@@ -50,14 +51,22 @@ def map_file(path: Path, resource: WeightResource, *, verify: bool) -> WeightMap
         )
 
 
-def map_memory(nbytes: int, fill: Callable[[memoryview], None]) -> WeightMap:
-    """Page-aligned memory that `fill` writes once. Raises what `fill` raises."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    mapping = mmap.mmap(-1, nbytes, flags=flags)
+def map_memory(resource: str, nbytes: int, fill: Callable[[memoryview], None]) -> WeightMap:
+    """Page-aligned memory for a resource, which `fill` writes once. Raises SignedContentError
+    naming the resource where there isn't so much, and what `fill` raises."""
+    try:
+        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
+        raise SignedContentError(
+            f"takes {show_size(nbytes)} of memory, which can't be had ({error})",
+            where=f"resource {resource!r}",
+            remedy="Sealed weights need memory of their own: free some",
+        ) from error
     try:
         with memoryview(mapping) as output:
             fill(output)
     except BaseException:
-        mapping.close()
+        with suppress(BufferError):  # the error's traceback may still look at it
+            mapping.close()
         raise
     return WeightMap(mapping)

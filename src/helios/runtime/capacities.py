@@ -216,13 +216,21 @@ def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> Memor
     return MemoryPlan(tuple(planned), dict(counts), manifest.workspace_nbytes)
 
 
-def check_fits(plan: MemoryPlan, available_nbytes: int) -> None:
+def check_fits(plan: MemoryPlan, available_nbytes: int, asked: Capacities) -> None:
     """Refuses a plan whose allocations (everything but the weights, which are used in place) the
     machine doesn't have: mapping them could succeed and fail only when they are touched."""
-    owned = sum(
-        nbytes for kind, nbytes in plan.nbytes_by_class().items() if kind is not BufferClass.WEIGHT
-    )
+    classes = plan.nbytes_by_class()
+    owned = sum(nbytes for kind, nbytes in classes.items() if kind is not BufferClass.WEIGHT)
     if owned > available_nbytes:
+        left = available_nbytes - (owned - classes.get(BufferClass.CACHE, 0))
+        if asked.cache_nbytes is not None and left >= 1 << 20:
+            refuse(
+                "cache size",
+                f"{show_size(asked.cache_nbytes)} asked for, but of the"
+                f" {show_size(available_nbytes)} of memory that are available the model leaves"
+                f" {show_size(left)}",
+                f"Ask for {left >> 20} MiB or less, or for a share of it, like --cache-memory 50%",
+            )
         refuse(
             "memory",
             f"the model takes {show_size(owned)} beside its weights,"

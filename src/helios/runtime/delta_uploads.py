@@ -48,7 +48,7 @@ class DeltaUploads:
         self._view = view
         self._request_slots = request_slots
         self._cache_pages = cache_pages
-        self._pages: dict[tuple[int, int], tuple[PageUpload, int]] = {}
+        self._pages: dict[tuple[int, int], PageUpload] = {}
         self._histograms: dict[int, HistogramUpload] = {}
 
     def fills(
@@ -59,7 +59,7 @@ class DeltaUploads:
         check_delta(binding, at, destination, self._manifest, bounds)
         staging = [self._staging(destination, frame) for frame in range(FRAMES)]
         if binding.source is ValueSource.PAGE_TABLE:
-            pages = self._page_upload(binding, at, destination)
+            pages = self._page_upload(binding, destination)
             return [_page_fill(binding, pages, frame) for frame in staging]
         histograms = self._histograms.setdefault(
             destination.target, HistogramUpload(request_slots=self._request_slots)
@@ -73,9 +73,7 @@ class DeltaUploads:
         )
         return DeltaStaging(count, index, value)
 
-    def _page_upload(
-        self, binding: ValueBinding, at: Place, destination: DeltaDestination
-    ) -> PageUpload:
+    def _page_upload(self, binding: ValueBinding, destination: DeltaDestination) -> PageUpload:
         first = page_offset(binding.destination, self._contract, self._manifest)
         key = destination.target, first
         if key not in self._pages:
@@ -88,19 +86,8 @@ class DeltaUploads:
                 cache_pages=self._cache_pages,
                 page_tokens=model.cache.page_tokens,
             )
-            self._pages[key] = upload, binding.offset
-        upload, offset = self._pages[key]
-        if binding.offset != offset:
-            at.refuse(
-                "offset",
-                f"is {binding.offset}, but another binding puts the same page ids there with"
-                f" {offset} added",
-            )
-        value = self._plan.buffers[destination.value].buffer.dtype
-        limits = np.iinfo(element_type(value))
-        if not limits.min <= offset <= self._cache_pages - 1 + offset <= limits.max:
-            at.refuse("offset", f"page ids with {offset} added don't fit {value.name}")
-        return upload
+            self._pages[key] = upload
+        return self._pages[key]
 
 
 def _never(lane: LaneWork, columns: Columns) -> None:
@@ -108,10 +95,8 @@ def _never(lane: LaneWork, columns: Columns) -> None:
 
 
 def _page_fill(binding: ValueBinding, upload: PageUpload, staging: DeltaStaging) -> Fill:
-    offset = binding.offset
-
     def write(lanes: Sequence[LaneWork], columns: Columns) -> None:
-        upload.stage(staging, lanes, columns, offset)
+        upload.stage(staging, lanes, columns)
 
     return Fill(binding.destination, write, _never, upload.commit)
 

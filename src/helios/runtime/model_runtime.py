@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
@@ -30,10 +30,14 @@ from helios.runtime.rounds import Completion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
-from helios.runtime.tuning import run_producers
+from helios.runtime.tuning import StalledError, run_producers
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
+
+# Devices that were given up: their threads may still use their memory, and closing them would wait
+# for what never completes. The process that was to serve ends instead.
+_STALLED: Final[list[Device]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class ModelRuntime:
         selection = select(contract, manifest, capacities, available)
         refuse_unsupported(selection.programs)
         programs, plan = selection.programs, selection.plan
-        check_fits(plan, available)
+        check_fits(plan, available, capacities)
         self.contract = contract
         self._manifest = manifest
         self._device = device
@@ -175,6 +179,9 @@ class ModelRuntime:
         chosen = device or _device(target, options or DeviceOptions())
         try:
             return cls(contract, manifest, weights, chosen, capacities or Capacities())
+        except StalledError:
+            _STALLED.append(chosen)
+            raise
         except BaseException:
             chosen.close()
             raise

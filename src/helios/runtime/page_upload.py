@@ -61,13 +61,11 @@ class PageUpload:
         self._uploaded = [0] * request_slots
         self._pending: list[tuple[int, int, int]] = []
 
-    def stage(
-        self, staging: DeltaStaging, lanes: Sequence[LaneWork], columns: Columns, offset: int
-    ) -> None:
+    def stage(self, staging: DeltaStaging, lanes: Sequence[LaneWork], columns: Columns) -> None:
         """Writes the new entries of all lanes; `commit` makes them remembered.
 
-        `offset` is added to page ids. Raises LaneValueError where a page list is too long or too
-        short for the lane's tokens, shrank, or names a page that the cache doesn't have.
+        Raises LaneValueError where a page list is too long or too short for the lane's tokens,
+        shrank, or names a page that the cache doesn't have.
         """
         generations, uploaded, page_tokens = self._generations, self._uploaded, self._page_tokens
         indices: list[int] = []
@@ -94,7 +92,7 @@ class PageUpload:
                 self._refuse_ids(lanes)
             # Staging for whole contexts of all lanes was checked at start-up.
             staging.index[:count] = indices
-            staging.value[:count] = [value + offset for value in values] if offset else values
+            staging.value[:count] = values
         staging.count[0] = count
 
     def commit(self) -> None:

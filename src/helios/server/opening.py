@@ -23,7 +23,12 @@ def open_for_serving(options: WorkerOptions) -> OpenedCore:
 
 def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
     # Imported on use: only who asks for capacities pays for it.
-    from helios.runtime.capacities import Capacities, available_nbytes, choose_request_slots
+    from helios.runtime.capacities import (
+        Capacities,
+        available_nbytes,
+        check_fits,
+        choose_request_slots,
+    )
 
     asked = asked_capacities(options)
     choose_request_slots(core.contract, asked.request_slots)
@@ -34,5 +39,7 @@ def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
     from helios.runtime.targets import deployed_rank, read_manifest
 
     manifest = read_manifest(core, deployed_rank(core, options.target))
-    selection = select(core.contract, manifest, asked, available_nbytes())
+    available = available_nbytes()
+    selection = select(core.contract, manifest, asked, available)
     refuse_unsupported(selection.programs)
+    check_fits(selection.plan, available, asked)

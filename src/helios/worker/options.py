@@ -16,7 +16,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     `publisher_key` is the publisher's raw Ed25519 key; without it the trust store decides, unless
     `allow_unknown_publisher` is set. `core_key` is the path of a sealed core's key file, never the
     key: these options can be seen in a list of processes. `cache_dir` is where resources that the
-    core's folder lacks are kept, `allow_private_mirrors` lets them come from private addresses.
+    core's folder lacks are kept, `allow_private_mirrors` lets them come from private addresses,
+    and a mirror may leave us without an answer for `mirror_timeout_s`.
     The capacities are those of `helios.runtime.Capacities`. `oracle` says whether to replay a case
     of the core's oracle before serving, `verify_weights` whether to check the weights' digests.
     """
@@ -28,6 +29,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     core_key: str | None = None
     cache_dir: str | None = None
     allow_private_mirrors: bool = False
+    mirror_timeout_s: float | None = None
     target: Literal["cpu", "reference"] = "cpu"
     threads: int | None = None
     instruction_set: str | None = None

@@ -30,6 +30,7 @@ def open_served_core(options: WorkerOptions) -> OpenedCore:
         cache=ResourceCache(
             None if options.cache_dir is None else Path(options.cache_dir),
             allow_private_mirrors=options.allow_private_mirrors,
+            mirror_timeout_s=options.mirror_timeout_s,
         ),
         core_key=core_key,
     )

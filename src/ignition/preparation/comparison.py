@@ -1,8 +1,8 @@
 """Compares two cores in everything but the signature, and says where a difference comes from.
 
-A difference that a tool of another version explains is told apart from one that nothing explains.
-Both cores are open, so signatures are verified; reading their resources verifies those. `rebuild`
-is the caller.
+A difference that a tool of another recorded version explains is told apart from one that nothing
+explains. Both cores are open, so signatures are verified; reading their resources verifies those.
+`rebuild` is the caller.
 """
 
 from __future__ import annotations
@@ -11,91 +11,129 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import Message
 
-from helios.contract.fields import join
 from helios.core import OpenedCore, ResourceKind
-from helios.core.resources import FrameResource
-from helios.schema import core_pb2, execution_pb2
+from helios.core.envelope import VerifiedEnvelope
+from helios.core.format import INDEX_VERSION_SEALED
+from helios.core.resources import FrameResource, SealedResource, WeightResource
+from helios.schema import execution_pb2
+from ignition.preparation.differences import (
+    MOST_FIELDS,
+    content_differences,
+    differing_buffers,
+    message_differences,
+)
 from ignition.preparation.export import serialized
+from ignition.preparation.recorded_options import completed
 from ignition.preparation.serving import COMPRESSOR
 
-# More of one message would hide the others.
-_MOST_FIELDS: Final = 8
-_MOST_BUFFERS: Final = 8
-_VALUE_WIDTH: Final = 60
 _COMPRESSORS: Final = frozenset({COMPRESSOR, "zstandard"})
-_MESSAGES: Final[Mapping[ResourceKind, type[Message]]] = {
-    ResourceKind.EXECUTION_MANIFEST: execution_pb2.ExecutionManifest,
-    ResourceKind.ORACLE: core_pb2.Oracle,
-}
 
 
 class Verdict(Enum):
     """What a comparison comes to."""
 
     SAME = "the same but for the signature"
+    SAME_CONTENT = "the same content, where it could be compared"
     OTHER_TOOLS = "different, as other tool versions explain"
     DIFFERENT = "different"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One resource or field that differs. `explained`: a tool of another version may be why."""
+    """One resource or field that differs. `causes` names the tools of another recorded version
+    that may be why; without any, nothing explains it."""
 
     where: str
     what: str
-    explained: bool
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
     """`public_key` signed the core. `tools` holds what was recorded and what is used now, for each
-    tool that differs."""
+    tool that differs; None where the core doesn't record it, or where none is used. `left_out`
+    says what couldn't be compared, and why."""
 
     public_key: bytes
-    tools: Mapping[str, tuple[str, str]]
+    tools: Mapping[str, tuple[str | None, str | None]]
     differences: tuple[Difference, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """The whole in one word."""
         if not self.differences:
-            return Verdict.SAME
-        if all(difference.explained for difference in self.differences):
+            return Verdict.SAME_CONTENT if self.left_out else Verdict.SAME
+        if all(difference.causes for difference in self.differences):
             return Verdict.OTHER_TOOLS
         return Verdict.DIFFERENT
 
 
-def compare(core: OpenedCore, rebuilt: OpenedCore) -> Comparison:
-    """How `rebuilt` differs from `core`. Raises CoreError where a resource can't be read."""
+def compare(core: OpenedCore, rebuilt: OpenedCore, envelope: VerifiedEnvelope) -> Comparison:
+    """How `rebuilt` differs from `core`, which may be sealed and whose envelope is given too.
+    Raises CoreError where a resource can't be read."""
     tools = _changed_tools(core.deployment.rebuild.tools, rebuilt.deployment.rebuild.tools)
-    comparer = _Comparer(core, rebuilt, frozenset(tools))
-    return Comparison(core.acceptance.public_key, tools, tuple(comparer.differences()))
+    comparer = _Comparer(core, rebuilt, tools)
+    differences = tuple(comparer.differences())
+    if not differences and serialized(envelope.body) != envelope.content:
+        # One message has many spellings, and the signature is over one of them.
+        differences = (Difference("the signed message", "is spelled in another way"),)
+    return Comparison(core.acceptance.public_key, tools, differences, _left_out(core))
 
 
-def _changed_tools(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    names = sorted({*old, *new})
-    pairs = {name: (old.get(name, "not recorded"), new.get(name, "not used")) for name in names}
+def _changed_tools(
+    old: Mapping[str, str], new: Mapping[str, str]
+) -> dict[str, tuple[str | None, str | None]]:
+    pairs = {name: (old.get(name), new.get(name)) for name in sorted({*old, *new})}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def _left_out(core: OpenedCore) -> tuple[str, ...]:
+    if not _is_sealed(core):
+        return ()
+    count = len(core.decoded.executables) + len(core.decoded.weights)
+    return (
+        f"the carrier: index version {INDEX_VERSION_SEALED} is read by this Ignition and not"
+        " written, so the core can't be made again byte for byte",
+        f"the stored bytes of {count} resources: nobody else can seal them; their decrypted"
+        " content was compared",
+    )
+
+
+def _is_sealed(core: OpenedCore) -> bool:
+    return core.decoded.key_id is not None
+
+
 class _Comparer:
-    def __init__(self, core: OpenedCore, rebuilt: OpenedCore, changed: frozenset[str]) -> None:
+    def __init__(
+        self,
+        core: OpenedCore,
+        rebuilt: OpenedCore,
+        changed: Mapping[str, tuple[str | None, str | None]],
+    ) -> None:
         self._core = core
         self._rebuilt = rebuilt
-        self._changed = changed
+        # What isn't recorded explains nothing: nobody knows that it was another.
+        known = [name for name, (recorded, used) in changed.items() if recorded and used]
+        self._compressors = tuple(name for name in known if name in _COMPRESSORS)
+        self._makers = tuple(name for name in known if name not in _COMPRESSORS)
 
     def differences(self) -> Iterator[Difference]:
         """Resources first, since fields follow from them; then the signed message's fields."""
         resources = [*self._executables(), *self._weights()]
         yield from resources
-        fields = [*self._fields()]
-        for difference in fields:
-            # Names the weights and launches, hence differs if and only if they do.
-            if difference.where.endswith("contract.cache_identity") and resources:
+        for difference in self._fields():
+            if difference.where.endswith("contract.cache_identity"):
+                # Made of the stored bytes of weights and launches: it differs as they do, and in
+                # a sealed core, which doesn't keep the frames, as their compressor does.
+                if resources:
+                    continue
+                causes = (*self._makers, *(self._compressors if _is_sealed(self._core) else ()))
+                yield Difference(difference.where, difference.what, causes)
                 continue
             yield difference
 
@@ -115,19 +153,17 @@ class _Comparer:
             if content != again:
                 for path, what in content_differences(mine.kind, content, again):
                     yield self._content(f"{where}, {path}" if path else where, what)
-            elif mine != theirs:
+            elif isinstance(mine, FrameResource) and mine != theirs:
+                assert isinstance(theirs, FrameResource)
                 yield self._compressed(where, mine, theirs)
 
-    def _compressed(self, where: str, mine: Any, theirs: Any) -> Difference:
-        assert isinstance(mine, FrameResource)
-        assert isinstance(theirs, FrameResource)
-        explained = bool(self._changed & _COMPRESSORS)
-        reason = "another compressor" if explained else "though the compressor is the same"
+    def _compressed(self, where: str, mine: FrameResource, theirs: FrameResource) -> Difference:
+        reason = "another compressor" if self._compressors else "no other compressor is recorded"
         return Difference(
             where,
             f"the same content, compressed to {mine.stored_nbytes} other bytes than the"
             f" {theirs.stored_nbytes} rebuilt: {reason}",
-            explained,
+            self._compressors,
         )
 
     def _weights(self) -> Iterator[Difference]:
@@ -136,7 +172,7 @@ class _Comparer:
         for name in [name for name in old if name in new]:
             mine, theirs = self._core.map_weights(name), self._rebuilt.map_weights(name)
             try:
-                if old[name] != new[name]:
+                if _differ(old[name], new[name], mine.content, theirs.content):
                     buffers = self._buffers_of(name)
                     differing = differing_buffers(buffers, mine.content, theirs.content)
                     yield self._content(f"resource {name!r}", differing)
@@ -164,6 +200,10 @@ class _Comparer:
         for name in new:
             if name not in old:
                 yield self._content(f"resource {name!r}", "is made now and wasn't there")
+        if old.keys() == new.keys() and list(old) != list(new):
+            yield self._content(
+                "resources", f"are in the order {list(old)}, rebuilt as {list(new)}"
+            )
 
     def _fields(self) -> Iterator[Difference]:
         for label, mine, theirs in (
@@ -175,85 +215,34 @@ class _Comparer:
             ),
             ("carrier", self._core.decoded.carrier, self._rebuilt.decoded.carrier),
         ):
-            if mine != theirs:
+            if mine != theirs and not (label == "carrier" and _is_sealed(self._core)):
                 yield self._content(label, f"{mine!r}, rebuilt as {theirs!r}")
-        old, new = _without_tools(self._core), _without_tools(self._rebuilt)
-        named = list(islice(message_differences(old, new, "deployment"), _MOST_FIELDS))
+        old, new = _prepared(self._core), _prepared(self._rebuilt)
+        named = list(islice(message_differences(old, new, "deployment"), MOST_FIELDS))
         yield from (self._content(path, what) for path, what in named)
         if not named and serialized(old) != serialized(new):
             yield self._content("deployment", "differs in fields that this version doesn't know")
 
     def _content(self, where: str, what: str) -> Difference:
-        return Difference(where, what, bool(self._changed))
+        return Difference(where, what, self._makers)
 
 
-def _without_tools(core: OpenedCore) -> Message:
+def _differ(
+    old: WeightResource | SealedResource,
+    new: WeightResource | SealedResource,
+    mine: memoryview,
+    theirs: memoryview,
+) -> bool:
+    """Whether two weight resources hold other bytes: by their digests where both have them."""
+    if isinstance(old, WeightResource) and isinstance(new, WeightResource):
+        return old != new
+    return mine != theirs
+
+
+def _prepared(core: OpenedCore) -> Message:
+    """The deployment without what is compared apart, options that weren't recorded filled in."""
     message = type(core.deployment)()
     message.CopyFrom(core.deployment)  # type: ignore[arg-type]
     message.rebuild.ClearField("tools")
+    message.rebuild.options.update(completed(message.rebuild.options))
     return message
-
-
-def content_differences(kind: ResourceKind, old: bytes, new: bytes) -> Iterator[tuple[str, str]]:
-    """Where two contents of a kind differ, and how: fields of messages, else the first byte."""
-    message = _MESSAGES.get(kind)
-    if message is not None:
-        pair = message.FromString(old), message.FromString(new)
-        named = list(islice(message_differences(*pair), _MOST_FIELDS))
-        if named:
-            yield from named
-            return
-    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
-    at = min(len(old), len(new)) if first is None else first
-    yield "", f"{len(old)} bytes, rebuilt as {len(new)}, differ from byte {at} on"
-
-
-def message_differences(old: Message, new: Message, where: str = "") -> Iterator[tuple[str, str]]:
-    """The path of every field that differs, with both values, in the schema's order."""
-    for field in old.DESCRIPTOR.fields:
-        path, mine, theirs = (
-            join(where, field.name),
-            getattr(old, field.name),
-            getattr(new, field.name),
-        )
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            for key in sorted({*mine, *theirs}):
-                yield from _values(mine.get(key), theirs.get(key), f"{path}[{key!r}]")
-        elif field.is_repeated:
-            if len(mine) != len(theirs):
-                yield path, f"{len(mine)} entries, rebuilt as {len(theirs)}"
-            for index, (a, b) in enumerate(zip(mine, theirs, strict=False)):
-                yield from _values(a, b, f"{path}[{index}]")
-        elif field.has_presence and old.HasField(field.name) != new.HasField(field.name):
-            yield path, f"{_presence(old, field.name)}, rebuilt {_presence(new, field.name)}"
-        else:
-            yield from _values(mine, theirs, path)
-
-
-def _values(old: Any, new: Any, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(old, Message):
-        yield from message_differences(old, new, path)
-    elif old != new:
-        yield path, f"{_shown(old)}, rebuilt as {_shown(new)}"
-
-
-def _presence(message: Message, field: str) -> str:
-    return "present" if message.HasField(field) else "absent"
-
-
-def _shown(value: object) -> str:
-    text = value.hex() if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
-
-
-def differing_buffers(buffers: list[execution_pb2.Buffer], old: memoryview, new: memoryview) -> str:
-    """Which buffers of a weight resource differ."""
-    names = [
-        buffer.name
-        for buffer in buffers
-        if old[buffer.offset :][: buffer.nbytes] != new[buffer.offset :][: buffer.nbytes]
-    ]
-    if not names:
-        return f"{len(old)} bytes, rebuilt as {len(new)}, differ outside of every buffer"
-    more = f" and {len(names) - _MOST_BUFFERS} more" if len(names) > _MOST_BUFFERS else ""
-    return f"differs in {', '.join(names[:_MOST_BUFFERS])}{more}"

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from helios.core import format as core_format
 from helios.core import read_folder
 from helios.core.body import decode_body
+from helios.core.shown_uris import shown_uri
 from helios.errors import CoreError
 from helios.schema import core_pb2
 
@@ -46,7 +47,7 @@ def _check(mirror: str) -> None:
         good = False
     if not good or parts.query or parts.fragment or parts.username is not None:
         raise CoreError(
-            f"{mirror!r} is no URL of a folder",
+            f"'{shown_uri(mirror)}' is no URL of a folder",
             where="--mirror",
             remedy="Write it like https://host/path, without user, query or fragment",
         )

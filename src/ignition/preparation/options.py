@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from helios.core.format import NAMESPACE_LIMIT
 from helios.errors import ContractError
 from ignition import recipes
 from ignition.preparation.checkpoints.checkpoint import NO_RECOMMENDATIONS, GenerationDefaults
@@ -58,6 +59,12 @@ class Options:
         ContractError, or CheckpointError for the recipe."""
         if not self.namespace:
             raise ContractError("is empty", where="--namespace", remedy="Name the publisher")
+        if len(self.namespace) > NAMESPACE_LIMIT:
+            raise ContractError(
+                f"has {len(self.namespace)} characters",
+                where="--namespace",
+                remedy=f"Give at most {NAMESPACE_LIMIT}",
+            )
         names = (self.served_id, *self.aliases)
         if not all(names) or len(set(names)) != len(names):
             raise ContractError(

@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.core import OpenedCore, open_core, read_folder
-from helios.core.body import decode_body
 from helios.core.envelope import VerifiedEnvelope
-from helios.core.format import INDEX_VERSION_FRAMES
-from helios.errors import ContractError, CoreError
+from helios.core.format import INDEX_VERSION_FRAMES, INDEX_VERSION_SEALED
+from helios.errors import CoreError
 from helios.schema import core_pb2
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import SourceFile
 from ignition.preparation.comparison import Comparison, compare
 from ignition.preparation.errors import CheckpointError
-from ignition.preparation.export import Carrier
-from ignition.preparation.options import OPTIONAL_PROGRAMS, TUNING_ON, Options
 from ignition.preparation.prepare import Progress, prepare
-from ignition.preparation.quantisation import WeightStorage
-from ignition.preparation.sampling import parse as parse_sampling
-from ignition.preparation.serving import REBUILD_VERSION
-
-_OPTIONS: Final = {"storage", "target", "max_active", "prefill", "decode", "max_context"}
-_ONLY_WHERE_GIVEN: Final = {"sampling", "tuning", *OPTIONAL_PROGRAMS}
+from ignition.preparation.recorded_options import recorded_options
 
 
 def rebuild(
@@ -40,17 +32,21 @@ def rebuild(
     *,
     destination: Path | None = None,
     key: Ed25519PrivateKey | None = None,
+    core_key: bytes | None = None,
 ) -> Comparison:
     """Prepares `core` again from `checkpoint` and compares everything but the signature, which is
     verified under the key in the core.
 
-    The new core stays at `destination`, if there is one, signed with `key`. Raises a HeliosError
-    where the core is damaged or says too little, or where the checkpoint isn't the one it was made
-    of.
+    The new core stays at `destination`, if there is one, signed with `key`. A sealed core, which
+    nothing here can write, opens with `core_key`, is compared by its content and has no
+    destination. Raises a HeliosError where the core is damaged or says too little, or where the
+    checkpoint isn't the one it was made of.
     """
     envelope = read_folder(core, None)
     options = recorded_options(envelope, str(core))
-    opened = _open(core, options.namespace, envelope.public_key)
+    if destination is not None:
+        _check_writable(envelope, str(core))
+    opened = _open(core, options.namespace, envelope.public_key, core_key)
     with progress.stage("reading the checkpoint"):
         sources = open_checkpoint(checkpoint).sources
     _check_sources(opened.deployment.rebuild.sources, sources, str(checkpoint))
@@ -60,86 +56,27 @@ def rebuild(
         key = key or Ed25519PrivateKey.generate()
         prepare(checkpoint, again, options, key, progress)
         public_key = key.public_key().public_bytes_raw()
-        return compare(opened, _open(again, options.namespace, public_key))
+        return compare(opened, _open(again, options.namespace, public_key), envelope)
 
 
-def _open(core: Path, namespace: str, public_key: bytes) -> OpenedCore:
+def _open(
+    core: Path, namespace: str, public_key: bytes, core_key: bytes | None = None
+) -> OpenedCore:
     """Opens a core to compare it, not to serve it: whom the operator trusts doesn't matter."""
-    return open_core(core, accept=namespace, publisher_key=public_key)
+    return open_core(core, accept=namespace, publisher_key=public_key, core_key=core_key)
 
 
-def recorded_options(envelope: VerifiedEnvelope, where: str) -> Options:
-    """What the core was prepared with. Raises CoreError where it doesn't say, or says it in a way
-    that this version doesn't know."""
-    decoded = decode_body(envelope.body)
-    message = decoded.deployment
-    if not message.HasField("rebuild"):
-        raise CoreError("has no rebuild manifest", where=where, remedy="It can't be rebuilt")
-    manifest = message.rebuild
-    if manifest.version != REBUILD_VERSION:
+def _check_writable(envelope: VerifiedEnvelope, where: str) -> None:
+    """Raises CoreError for a format that is only read."""
+    body = envelope.body
+    if isinstance(body, core_pb2.ProtectedIndex) and body.version == INDEX_VERSION_SEALED:
         raise CoreError(
-            f"rebuild manifest version {manifest.version} is not supported",
+            f"Ignition reads index version {INDEX_VERSION_SEALED} and doesn't write it, so the"
+            " core can't be made again byte for byte",
             where=where,
-            remedy=f"This Ignition reads version {REBUILD_VERSION}",
+            remedy="Compare its content with --check --core-key FILE; `ignition prepare` makes a"
+            f" payload core or index version {INDEX_VERSION_FRAMES} of the checkpoint",
         )
-    other = sorted((manifest.options.keys() - _ONLY_WHERE_GIVEN) ^ _OPTIONS)
-    if other:
-        raise CoreError(
-            f"its rebuild manifest has other options than this Ignition knows: {', '.join(other)}",
-            where=where,
-            remedy="Rebuild it with the Ignition that made it",
-        )
-    return _options(decoded, manifest, _carrier(envelope, where), where)
-
-
-def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Options:
-    contract, texts = decoded.deployment.contract, manifest.options
-    try:
-        return Options(
-            namespace=decoded.namespace,
-            served_id=contract.served_id,
-            aliases=tuple(contract.aliases),
-            licence_terms=decoded.licence_terms,
-            recipe=manifest.recipe,
-            storage=WeightStorage(texts["storage"]),
-            target=texts["target"],
-            carrier=carrier,
-            max_active=int(texts["max_active"]),
-            prefill=_capacities(texts["prefill"]),
-            decode=_capacities(texts["decode"]),
-            max_context=int(texts["max_context"]),
-            sampling=parse_sampling(dict(texts).get("sampling", "")),
-            tuning=_is_on(dict(texts).get("tuning")),
-            mixed=_capacities(dict(texts).get("mixed")),
-            scored_prefill=_capacities(dict(texts).get("scored_prefill")),
-            restore=_capacities(dict(texts).get("restore")),
-        )
-    except (ValueError, ContractError) as error:
-        raise CoreError(f"its rebuild manifest is damaged ({error})", where=where) from None
-
-
-def _is_on(text: str | None) -> bool:
-    """Whether an option that is only said where it is on is on."""
-    if text not in (None, TUNING_ON):
-        raise ValueError(f"tuning is {text!r}")
-    return text is not None
-
-
-def _capacities(text: str | None) -> tuple[int, ...]:
-    """A list; of programs that the core doesn't say it has, the empty one."""
-    return () if text is None else tuple(int(part) for part in text.split(","))
-
-
-def _carrier(envelope: VerifiedEnvelope, where: str) -> Carrier:
-    if isinstance(envelope.body, core_pb2.CoreBody):
-        return Carrier.PAYLOAD
-    if envelope.body.version == INDEX_VERSION_FRAMES:
-        return Carrier.LOGICAL
-    raise CoreError(
-        f"Ignition doesn't write index version {envelope.body.version}",
-        where=where,
-        remedy=f"Index version {INDEX_VERSION_FRAMES} and payload cores can be rebuilt",
-    )
 
 
 def _check_sources(recorded: Any, found: tuple[SourceFile, ...], where: str) -> None:

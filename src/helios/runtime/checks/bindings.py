@@ -64,7 +64,9 @@ def check_bindings(
         if isinstance(destination, DeltaDestination):
             check_delta(binding, place, destination, manifest, bounds)
         else:
-            resolve(binding, place, manifest.buffers[destination.buffer], bounds)
+            buffer = manifest.buffers[destination.buffer]
+            resolve(binding, place, buffer, bounds)
+            _check_eos_ids(binding, place, buffer, len(contract.model.frontend.eos_ids))
     check_lengths(graph, at)
     # Staging is shared by all programs: a delta that nobody fills would be applied again.
     bound = {binding.destination for _, binding in placed}
@@ -138,6 +140,16 @@ def resolve(
     if binding.indexing is Indexing.SUBMISSION_ROW:
         _check_fits(binding.padding, buffer.dtype, at, "padding")
     return source
+
+
+def _check_eos_ids(binding: ValueBinding, at: Place, buffer: Buffer, count: int) -> None:
+    """Every request brings all of the contract's end-of-sequence ids."""
+    if binding.source is ValueSource.EOS_IDS and count > row_elements(buffer):
+        at.refuse(
+            "destination",
+            f"a row of {buffer.name!r} has {row_elements(buffer)} elements, and there are {count}"
+            " end-of-sequence ids",
+        )
 
 
 def row_elements(buffer: Buffer) -> int:

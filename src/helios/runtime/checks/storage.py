@@ -178,7 +178,7 @@ def check_page_tables(contract: PreparedContract, manifest: Manifest) -> None:
 
 
 def check_page_bindings(graph: GraphContract, at: Place, contract: PreparedContract) -> None:
-    """Page tables are bound by slot, and only through a view."""
+    """Page tables are bound by slot, only through a view, and as they are."""
     views = {view.destination for view in contract.model.cache.page_tables}
     for number, binding in enumerate(graph.bindings):
         if binding.source is not ValueSource.PAGE_TABLE:
@@ -191,6 +191,8 @@ def check_page_bindings(graph: GraphContract, at: Place, contract: PreparedContr
             )
         if binding.destination not in views:
             place.refuse("destination", f"no page-table view of {binding.destination!r}")
+        if binding.offset:
+            place.refuse("offset", f"is {binding.offset}, but page ids take none")
 
 
 def _most_lanes(destination: str, manifest: Manifest, contract: PreparedContract) -> int:

@@ -162,6 +162,9 @@ class CpuDevice:
                     np.array(integers, np.int64),
                     float_starts,
                     np.array(floats, np.float64),
+                    # Also where nobody closes the device: its threads use the memory until they
+                    # end.
+                    owners=self._views,
                 )
                 for addresses, nbytes in self._extents
             ]
