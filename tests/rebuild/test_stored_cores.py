@@ -50,8 +50,8 @@ def test_a_stored_core_is_equal_or_made_by_tools_of_a_named_version(
     for difference in comparison.differences:
         assert difference.causes
         for tool in difference.causes:
-            assert comparison.tools[tool][0] == recorded[tool]
-            assert comparison.tools[tool][1] not in (None, recorded[tool])
+            assert comparison.tools[tool][0] == recorded.get(tool)
+            assert comparison.tools[tool][1] not in (None, recorded.get(tool))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,6 +61,8 @@ def test_what_a_stored_core_doesn_t_record_is_said_as_such(name: str, tmp_path: 
     options = ["--core-key", key] if key else []
     status, output = run(stored.folder, checkpoint_of(name, tmp_path), "--check", *options)
     assert status in ((4, 3) if key else (0, 3))
+    if "generator" in stored.open().deployment.rebuild.tools:
+        return
     assert "tool: generator: the core doesn't record it, ignition " in output
     assert "tool: helios-serve: the core records 'not installed', Ignition no longer does" in output
     assert "options" not in output

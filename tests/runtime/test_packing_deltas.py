@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import PageTableView
 from helios.errors import ContractError, ExecutionError
-from helios.runtime.manifest import DType
 from helios.runtime.rounds import LaneExtras, LaneWork
 from tests.contract.sample import PAGE_TOKENS
 from tests.runtime.packing_bench import (

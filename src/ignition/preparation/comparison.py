@@ -28,7 +28,7 @@ from ignition.preparation.differences import (
 )
 from ignition.preparation.export import serialized
 from ignition.preparation.recorded_options import completed
-from ignition.preparation.serving import COMPRESSOR
+from ignition.preparation.serving import COMPRESSOR, GENERATOR
 
 _COMPRESSORS: Final = frozenset({COMPRESSOR, "zstandard"})
 
@@ -117,8 +117,13 @@ class _Comparer:
     ) -> None:
         self._core = core
         self._rebuilt = rebuilt
-        # What isn't recorded explains nothing: nobody knows that it was another.
-        known = [name for name, (recorded, used) in changed.items() if recorded and used]
+        # What isn't recorded explains nothing: nobody knows that it was another. But for the
+        # generator: every Ignition records itself, except those older than its doing so.
+        known = [
+            name
+            for name, (recorded, used) in changed.items()
+            if used and (recorded or name == GENERATOR)
+        ]
         self._compressors = tuple(name for name in known if name in _COMPRESSORS)
         self._makers = tuple(name for name in known if name not in _COMPRESSORS)
 
