@@ -219,6 +219,16 @@ def test_what_a_producer_builds_on_is_needed_too() -> None:
     assert required_producers(manifest, [by_name["prefill.p8"]]) == ()
 
 
+@pytest.mark.clause("BOOT-10")
+def test_what_a_measurement_picked_is_taken_for_nothing_else() -> None:
+    contract, manifest = tuned_sample()
+    operand = manifest.programs[DECODE[0]].launches[4].operands[1]
+    operand.buffer, operand.access = index_of(manifest, "choice.b1") + 1, 1
+    with pytest.raises(ContractError, match=r"as 'lane': .*program decode\.b1") as refused:
+        ModelRuntime.from_parts(contract, manifest, sample_weights())
+    assert refused.value.where == "programs[3].launches[4].operands[1].buffer"
+
+
 def test_without_tuning_nothing_is_spent() -> None:
     runtime = ModelRuntime.from_parts(
         decode(sample_contract()), sample_manifest(), sample_weights(), device=NullDevice()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helios.engine import Engine
-from helios.errors import CoreError, ExecutionError
+from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.frontend.prepare import GenerationOptions
 from helios.worker.client import ModelClient
 from helios.worker.launch import launch
@@ -52,6 +52,12 @@ def test_the_process_serves_what_the_engine_generates(tiny_core: Path) -> None:
         expected = engine.generate([PROMPT], options)[0].tokens
     assert len(expected) == 12, "the comparison needs a prompt that runs to its limit"
     assert answers == [list(expected)] * 8
+
+
+@pytest.mark.parametrize("options", [("/cores/\udcff", "tests"), ("/cores/a", "tests\udcff")])
+def test_options_that_are_no_unicode_are_refused(options: tuple[str, str]) -> None:
+    with pytest.raises(HeliosError, match=r"'.*\\udcff' is no UTF-8"):
+        launch(WorkerOptions(core=options[0], accept=options[1]))
 
 
 def test_a_killed_worker_is_a_typed_error(tiny_core: Path) -> None:

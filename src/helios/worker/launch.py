@@ -14,6 +14,7 @@ from typing import Final, Self
 
 import msgspec
 
+from helios.errors import HeliosError
 from helios.worker.options import WorkerOptions
 
 WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
@@ -42,11 +43,19 @@ class LaunchedWorker:
 
 
 def launch(options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND) -> LaunchedWorker:
-    """Starts a worker. `command` is what runs before the descriptor and the options."""
+    """Starts a worker. `command` is what runs before the descriptor and the options. Raises
+    HeliosError for options that can't travel: text that is no Unicode, as a path may be."""
+    try:
+        encoded = msgspec.json.encode(options).decode()
+    except UnicodeEncodeError as error:
+        raise HeliosError(
+            f"{error.object!r} is no UTF-8",
+            where="options",
+            remedy="Write namespaces and paths in UTF-8",
+        ) from error
     ours, theirs = socket.socketpair()
     with theirs:
         descriptor = theirs.fileno()
-        encoded = msgspec.json.encode(options).decode()
         process = subprocess.Popen(
             [*command, str(descriptor), encoded], pass_fds=[descriptor], stdin=subprocess.DEVNULL
         )

@@ -2,7 +2,8 @@
 
 A producer runs once, before the programs that name it; what it leaves in TUNED buffers never
 changes again. So it may write nothing that a request brings or leaves, and programs may only read
-what a producer of theirs has written. Called by `manifest_checks`.
+what a producer of theirs has written. What a measurement picks, which differs from start to start,
+is read by nothing but kernels whose variants give the same bits. Called by `manifest_checks`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from helios.runtime.checks.places import Place, program_places
 from helios.runtime.checks.uses import Use
 from helios.runtime.manifest import BufferClass, Manifest, Program
 
+# Operands: what a kernel that measures picks, and what picks a variant with the same bits.
+_CHOICE: Final = "choice"
+_TUNING: Final = "tuning"
 # What a producer may touch: its results, scratch, and what nobody writes.
 _ALLOWED: Final = (
     BufferClass.TUNED,
@@ -44,6 +48,7 @@ def check_tuned_bindings(graph: GraphContract, program: Program, at: Place) -> N
 def check_tuning(manifest: Manifest, uses: Mapping[str, tuple[Use, ...]]) -> None:
     """Producers against their outputs, and programs against the producers that they name. `uses`
     holds those of every program by name."""
+    _check_choices(manifest)
     outputs: dict[str, set[int]] = {}
     owners: dict[int, str] = {}
     for at, producer in program_places("tuning", manifest.tuning):
@@ -120,6 +125,35 @@ def _check_reads(
             at.refuse(
                 use.field, f"reads {buffer.name!r}, which no tuned binding of the program names"
             )
+
+
+def _check_choices(manifest: Manifest) -> None:
+    """What a measurement picked is only taken to pick a variant."""
+    chosen = {
+        operand.buffer
+        for producer in manifest.tuning
+        for launch in producer.launches
+        for operand, spec in zip(launch.operands, launch.kernel.operands, strict=True)
+        if operand is not None and spec.name == _CHOICE
+    }
+    if not chosen:
+        return
+    placed = (
+        *program_places("programs", manifest.programs),
+        *program_places("tuning", manifest.tuning),
+    )
+    for at, program in placed:
+        for number, launch in enumerate(program.launches):
+            for position, operand in enumerate(launch.operands):
+                if operand is None or operand.buffer not in chosen or not operand.access.reads:
+                    continue
+                taken = launch.kernel.operands[position].name
+                if taken != _TUNING:
+                    at.refuse(
+                        f"launches[{number}].operands[{position}].buffer",
+                        f"takes {manifest.buffers[operand.buffer].name!r}, which a measurement"
+                        f" picks, as {taken!r}: then answers would depend on it",
+                    )
 
 
 def _writes(uses: tuple[Use, ...], manifest: Manifest) -> list[Use]:
