@@ -87,8 +87,8 @@ class Residency:
         return min(every - shared, self._window_pages - (shared - match.first))
 
     def _promised(self, resident: Resident) -> int:
-        """Pages that a resident was admitted for and hasn't taken yet, or that it needs at once: who
-        was admitted with those would be preempted before it could do anything, for ever."""
+        """Pages that a resident was admitted for and hasn't taken yet, or that it needs at once:
+        who was admitted with those would be preempted before it could do anything, for ever."""
         if resident.phase is Phase.DECODING:
             return int(resident.planned_consumed == resident.covered)
         if resident.phase not in (Phase.ADMITTED, Phase.PREFILLING, Phase.SAVING):
