@@ -48,6 +48,7 @@ def on_lane(**changes: object) -> Tamper:
         ({"model_reserved": 0}, "reserved columns"),
     ],
 )
+@pytest.mark.clause("CACHE-6")
 def test_a_faulty_lane_fails_its_request_alone(changes: dict[str, object], says: str) -> None:
     driver = Driver()
     driver.submit(request(1, prompt=5, limit=6), request(2, prompt=6, limit=6))
@@ -64,6 +65,7 @@ def test_a_faulty_lane_fails_its_request_alone(changes: dict[str, object], says:
     assert driver.scheduler.counters.finished[Finish.FAILED] == 1
 
 
+@pytest.mark.clause("CACHE-6")
 def test_every_lane_is_checked_before_any_is_accepted() -> None:
     driver = Driver()
     driver.submit(request(1), request(2))
@@ -87,6 +89,7 @@ def test_every_lane_is_checked_before_any_is_accepted() -> None:
         (lambda c: replace(c, lanes=()), "has 0 lanes, not 2"),
     ],
 )
+@pytest.mark.clause("CACHE-6")
 def test_a_faulty_record_fails_its_round_and_no_other_request(tamper: Tamper, says: str) -> None:
     driver = Driver()
     driver.submit(request(1), request(2))
