@@ -13,14 +13,13 @@ _SHARE: Final = re.compile(r"(?P<percent>\d+(\.\d+)?)\s*%")
 _CACHE_MEMORY: Final = "--cache-memory"
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str) -> int:
     """Bytes of a size like `2GiB` (powers of 1024), `500MB` (of 1000) or `123456`. Raises
-    HeliosError for anything else."""
+    HeliosError that names the option for anything else."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise HeliosError(
-            f"{text!r} is no size", where=_CACHE_MEMORY, remedy="Write it like 2GiB, 500MB or 25%"
-        )
+        share = ", 500MB or 25%" if option == _CACHE_MEMORY else " or 500MB"
+        raise HeliosError(f"{text!r} is no size", where=option, remedy=f"Write it like 2GiB{share}")
     unit = found["unit"].lower()
     base = 1000 if unit.endswith("b") and "i" not in unit else 1024
     return int(float(found["number"]) * base ** _EXPONENTS[unit.rstrip("ib")])
@@ -31,7 +30,7 @@ def parse_size_or_share(text: str) -> int | float:
     anything else."""
     found = _SHARE.fullmatch(text.strip())
     if found is None:
-        return parse_size(text)
+        return parse_size(text, _CACHE_MEMORY)
     share = float(found["percent"]) / 100
     if not 0 < share <= 1:
         raise HeliosError(

@@ -126,6 +126,22 @@ def test_the_publishers_key_is_demanded(core_folder: Path, publisher_key: Path) 
         (["serve", "absent", "--accept", "x", "--port", "0"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--cache-memory", "much"], "much"),
         (["serve", "absent", "--accept", "x", "--max-step-ms", "0"], "max_step_ms"),
+        (
+            ["serve", "absent", "--accept", "x", "--prompt-cache-size", "1GiB"],
+            "(--prompt-cache-size): is the size of nothing. Name the folder too",
+        ),
+        (
+            ["generate", "absent", "--accept", "x", "hello", "--offload-memory", "25%"],
+            "--offload-memory: '25%' is no size. Write it like 2GiB or 500MB",
+        ),
+        (
+            ["chat", "absent", "--accept", "x", "--prompt-cache", "d", "--prompt-cache-size", "2X"],
+            "--prompt-cache-size: '2X' is no size",
+        ),
+        (
+            ["serve", "absent", "--accept", "x", "--prompt-cache", "d", "--no-prefix-reuse"],
+            "(--prompt-cache): keeps what prefix reuse is switched off for. Leave out",
+        ),
         (["serve", "absent", "--accept", "x", "--prefill-share", "1"], "prefill_share"),
     ],
 )
@@ -147,6 +163,8 @@ def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -
         ([*ACCEPT, "--speculative-width", "2"], "without speculation"),
         ([*ACCEPT, "--history-drafting"], "history drafting"),
         ([*ACCEPT, "--core-key", "absent"], "absent: is missing"),
+        ([*ACCEPT, "--prompt-cache", "/dev/null"], "/dev/null can't be used (it is no folder)"),
+        ([*ACCEPT, "--prompt-cache", "/dev/null/x"], "(--prompt-cache): /dev/null/x can't be"),
     ],
 )
 def test_serving_refuses_what_it_can_tell_before_it_says_that_it_listens(
@@ -263,13 +281,13 @@ def test_help_and_serving_import_no_more_than_they_need() -> None:
     ],
 )
 def test_sizes(text: str, nbytes: int) -> None:
-    assert parse_size(text) == nbytes
+    assert parse_size(text, "--size") == nbytes
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "1 PiB", "GiB", "1e9"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(HeliosError, match="is no size"):
-        parse_size(text)
+    with pytest.raises(HeliosError, match=r"--size: .* is no size\. Write it like 2GiB or 500MB"):
+        parse_size(text, "--size")
 
 
 @pytest.mark.clause("BOOT-7")
