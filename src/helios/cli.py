@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from helios.cli_cores import inspect, verify
 from helios.cli_options import (
     Accept,
     AllowPrivateMirrors,
@@ -31,7 +32,10 @@ from helios.cli_options import (
     MirrorTimeout,
     NoOracle,
     NoPrefixReuse,
+    OffloadMemory,
     PrefillShare,
+    PromptCache,
+    PromptCacheSize,
     PublisherKey,
     QueueCapacity,
     Seed,
@@ -39,6 +43,7 @@ from helios.cli_options import (
     SpeculativeWidth,
     Temperature,
     Threads,
+    keeping_options,
     mirror_options,
     opening_options,
     running_options,
@@ -86,6 +91,9 @@ def serve(
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     snapshots: Snapshots = None,
+    prompt_cache: PromptCache = None,
+    prompt_cache_size: PromptCacheSize = None,
+    offload_memory: OffloadMemory = None,
     speculative_width: SpeculativeWidth = None,
     history_drafting: HistoryDrafting = False,
     queue_capacity: QueueCapacity = None,
@@ -105,6 +113,7 @@ def serve(
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, max_active, cache_memory, snapshots)
+    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.server import Server, ServerOptions
     from helios.worker.options import WorkerOptions
@@ -123,6 +132,7 @@ def serve(
         ),
         **opening,
         **running,
+        **keeping,
     )
     Server(ServerOptions(host, port, worker, frontend_workers), report=_report).start()
 
@@ -138,6 +148,9 @@ def generate(
     threads: Threads = None,
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
+    prompt_cache: PromptCache = None,
+    prompt_cache_size: PromptCacheSize = None,
+    offload_memory: OffloadMemory = None,
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
@@ -149,11 +162,12 @@ def generate(
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
+    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
 
     wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    options = {**opening, **running, "oracle": False}
+    options = {**opening, **running, **keeping, "oracle": False}
     generate_text(core, accept, prompt, wanted, options)
 
 
@@ -182,6 +196,9 @@ def chat(
     threads: Threads = None,
     isa: InstructionSet = None,
     cache_memory: CacheMemory = None,
+    prompt_cache: PromptCache = None,
+    prompt_cache_size: PromptCacheSize = None,
+    offload_memory: OffloadMemory = None,
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
@@ -228,77 +245,14 @@ def chat(
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     running = running_options(threads, isa, cache_memory=cache_memory)
-    options = {**opening, **running, "oracle": False}
+    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
+    options = {**opening, **running, **keeping, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:
         talk(speaker)
 
 
-@app.command()
-def inspect(
-    core: Core,
-    target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
-    max_active: MaxActive = None,
-    cache_memory: CacheMemory = None,
-    snapshots: Snapshots = None,
-    program: Annotated[
-        str | None, typer.Option(help="Show this program's launches.", show_default=False)
-    ] = None,
-    contract: Annotated[
-        bool, typer.Option("--contract", help="Print the serving contract as JSON.")
-    ] = False,
-    publisher_key: PublisherKey = None,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
-) -> None:
-    """Print what a core holds: resources, memory by class, programs. Loads nothing."""
-    # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
-    opening = opening_options(publisher_key, True, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(None, None, max_active, cache_memory, snapshots)
-    from helios.cli_inspect import inspect_core, print_contract
-    from helios.worker.options import WorkerOptions
-
-    options = WorkerOptions(core=str(core), accept="", **opening, **running)
-    if contract:
-        print_contract(options)
-    else:
-        inspect_core(options, target, program)
-
-
-@app.command()
-def verify(
-    core: Core,
-    accept: Accept,
-    target: Annotated[
-        str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
-    ] = "cpu",
-    replay: Annotated[
-        bool,
-        typer.Option(
-            "--replay",
-            help="Run the reference in lockstep and name the first launch that differs (slow).",
-        ),
-    ] = False,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
-) -> None:
-    """Check every byte of a core, then replay its whole oracle."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    from helios.cli_verify import verify_core
-    from helios.worker.options import WorkerOptions
-
-    running = running_options(threads, isa)
-    options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
-    verify_core(options, target, lockstep=replay)
+app.command()(inspect)
+app.command()(verify)
 
 
 def _report(line: str) -> None:

@@ -75,6 +75,23 @@ Snapshots = Annotated[
         " default: two a request that can run.",
     ),
 ]
+PromptCache = Annotated[
+    Path | None,
+    typer.Option(
+        help="Keep what prompts leave in this folder, for requests after a restart too. Whoever can"
+        " read it can tell what was prompted; default: nothing is kept.",
+    ),
+]
+PromptCacheSize = Annotated[
+    str | None,
+    typer.Option(help="Most that --prompt-cache takes, like 50GB; default: 16GiB."),
+]
+OffloadMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="Host memory, like 4GiB, for prompts that the cache has no room for; default: none.",
+    ),
+]
 SpeculativeWidth = Annotated[
     int | None,
     typer.Option(
@@ -150,6 +167,23 @@ def mirror_options(
         "allow_private_mirrors": allow_private_mirrors,
         "mirror_timeout_s": mirror_timeout,
     }
+
+
+def keeping_options(
+    prompt_cache: Path | None, prompt_cache_size: str | None, offload_memory: str | None
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say what is kept of prompts beyond the attention cache.
+    Raises HeliosError for a size that is none."""
+    options: dict[str, Any] = {"prompt_cache": None if prompt_cache is None else str(prompt_cache)}
+    for field, size, option in (
+        ("prompt_cache_nbytes", prompt_cache_size, "--prompt-cache-size"),
+        ("offload_nbytes", offload_memory, "--offload-memory"),
+    ):
+        if size is not None:
+            from helios.sizes import parse_size
+
+            options[field] = parse_size(size, option)
+    return options
 
 
 def running_options(

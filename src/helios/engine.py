@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Self
 from helios.errors import AdmissionError, ExecutionError, HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
+from helios.generations import Delta, Generation, whole
 from helios.scheduler import SchedulerOptions
 from helios.worker.channel import InProcessChannel
 from helios.worker.messages import (
@@ -27,8 +28,10 @@ from helios.worker.messages import (
     FailedEvent,
     Finish,
     FromWorker,
+    PrefixCacheReset,
     ReadStatistics,
     RejectedEvent,
+    ResetPrefixCache,
     Sampling,
     Shutdown,
     Statistics,
@@ -51,28 +54,6 @@ _DEFAULTS: Final = GenerationOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """What a step of a request added: visible text, which may lag behind the tokens by part of a
-    character, tokens and their logprobs in nats. The last delta has a finish."""
-
-    text: str
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    finish: Finish | None
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A request's whole output, as text and as tokens (EOS included) with logprobs in nats."""
-
-    prompt_tokens: tuple[int, ...]
-    text: str
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    finish: Finish
-
-
-@dataclass(frozen=True, slots=True)
 class _Pending:
     """A submitted request and the queue that its events go to."""
 
@@ -91,13 +72,14 @@ class Engine:
         self._ids = itertools.count(1)
         # Requests whose last event is still to come.
         self._pending: dict[int, _Pending] = {}
-        self._statistics: SimpleQueue[Statistics | HeliosError] = SimpleQueue()
+        # Answers to what isn't a request. One asks at a time.
+        self._answers: SimpleQueue[Statistics | PrefixCacheReset | HeliosError] = SimpleQueue()
         self._asking = threading.Lock()
         self._failure: HeliosError | None = None
         self._registering = threading.Lock()
         self._queue_capacity = model.scheduler.queue_limit
         self._channel = InProcessChannel(self._deliver)
-        self._worker = ModelWorker(model.runtime, self._channel, model.scheduler)
+        self._worker = ModelWorker(model.runtime, self._channel, model.scheduler, tier=model.tier)
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
         self._thread.start()
 
@@ -121,6 +103,9 @@ class Engine:
         cache_share: float | None = None,
         speculative_width: int | None = None,
         snapshots: int | None = None,
+        prompt_cache: str | Path | None = None,
+        prompt_cache_nbytes: int | None = None,
+        offload_nbytes: int = 0,
         history_drafting: bool = False,
         verify_weights: bool = True,
         oracle: bool = True,
@@ -128,7 +113,8 @@ class Engine:
     ) -> Engine:
         """Opens a core's folder and loads its model; `accept` must be the publisher's namespace,
         `core_key` the key file of a sealed core; the other options are those of `WorkerOptions`.
-        Raises CoreError, ContractError or ExecutionError."""
+        Raises CoreError, ContractError or ExecutionError, HeliosError for options that contradict
+        each other."""
         options = WorkerOptions(
             core=str(core),
             accept=accept,
@@ -146,6 +132,9 @@ class Engine:
             cache_share=cache_share,
             speculative_width=speculative_width,
             snapshots=snapshots,
+            prompt_cache=None if prompt_cache is None else str(prompt_cache),
+            prompt_cache_nbytes=prompt_cache_nbytes,
+            offload_nbytes=offload_nbytes,
             history_drafting=history_drafting,
             verify_weights=verify_weights,
             oracle=oracle,
@@ -155,7 +144,7 @@ class Engine:
         try:
             frontend = Bootstrap.load(model.core)
         except BaseException:
-            model.native.close()
+            model.close()
             raise
         return cls(model, frontend)
 
@@ -210,7 +199,8 @@ class Engine:
         generations: list[Generation] = []
         try:
             for index in range(len(prepared)):
-                generations.append(_generation(prepared[index], self._deltas(pending[index])))
+                prompt = prepared[index].prompt_tokens
+                generations.append(whole(prompt, self._deltas(pending[index])))
                 pending += self._submit(prepared[index + at_once : index + at_once + 1])
         finally:
             for one in pending:
@@ -236,7 +226,13 @@ class Engine:
                 case TokensEvent():
                     finish = Finish(event.finish) if event.finish else None
                     delta = pipeline.push(event.tokens, event.logprobs, last=finish is not None)
-                    yield Delta(delta.text, tuple(event.tokens), tuple(event.logprobs), finish)
+                    yield Delta(
+                        delta.text,
+                        tuple(event.tokens),
+                        tuple(event.logprobs),
+                        finish,
+                        event.reused_prompt_tokens,
+                    )
                 case RejectedEvent():
                     raise AdmissionError(event.message)
                 case FailedEvent():
@@ -264,13 +260,23 @@ class Engine:
 
     def statistics(self) -> Statistics:
         """Counters since start, gauges now. Raises the engine's failure."""
+        answer = self._ask(ReadStatistics())
+        assert isinstance(answer, Statistics), "it answers what was asked"
+        return answer
+
+    def reset_prefix_cache(self) -> None:
+        """From now on nothing computed before is reused; the prompt cache's files are deleted.
+        Raises the engine's failure."""
+        self._ask(ResetPrefixCache())
+
+    def _ask(self, question: ReadStatistics | ResetPrefixCache) -> Statistics | PrefixCacheReset:
         self._check_process()
         with self._asking:
             with self._registering:
                 if self._failure is not None:
                     raise self._failure
-                self._channel.post([ReadStatistics()])
-            answer = self._statistics.get()
+                self._channel.post([question])
+            answer = self._answers.get()
         if isinstance(answer, HeliosError):
             raise answer
         return answer
@@ -282,7 +288,7 @@ class Engine:
             return
         self._channel.post([Shutdown()])
         self._thread.join()
-        self._model.native.close()
+        self._model.close()
 
     def __enter__(self) -> Self:
         return self
@@ -310,14 +316,14 @@ class Engine:
                 self._failure = failure
             for pending in list(self._pending.values()):
                 pending.events.put(failure)
-            self._statistics.put(failure)
+            self._answers.put(failure)
 
     def _deliver(self, messages: Sequence[FromWorker]) -> None:
         """Hands events to their requests; called on the worker's thread."""
         for message in messages:
             match message:
-                case Statistics():
-                    self._statistics.put(message)
+                case Statistics() | PrefixCacheReset():
+                    self._answers.put(message)
                 case TokensEvent() | RejectedEvent() | FailedEvent():
                     going_on = isinstance(message, TokensEvent) and not message.finish
                     find = self._pending.get if going_on else self._pending.pop
@@ -340,17 +346,4 @@ def _submit_message(pending: _Pending) -> Submit:
         ),
         list(prepared.eos_ids),
         prepared.priority,
-    )
-
-
-def _generation(prepared: PreparedRequest, deltas: Iterator[Delta]) -> Generation:
-    every = list(deltas)
-    finish = every[-1].finish
-    assert finish is not None, "a request's last delta has a finish"
-    return Generation(
-        prompt_tokens=tuple(prepared.prompt_tokens),
-        text="".join(delta.text for delta in every),
-        tokens=tuple(token for delta in every for token in delta.tokens),
-        logprobs=tuple(logprob for delta in every for logprob in delta.logprobs),
-        finish=finish,
     )

@@ -20,15 +20,14 @@ _MOST_NBYTES: Final = (1 << 63) - 1
 _CACHE_MEMORY: Final = "--cache-memory"
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str) -> int:
     """Bytes of a size like `2GiB` (powers of 1024), `500MB` (of 1000) or `123456`, part of a byte
-    left out. Without the `B`, `2Gi` and `2G` are powers of 1024 too. Raises HeliosError for
-    anything else."""
+    left out. Without the `B`, `2Gi` and `2G` are powers of 1024 too. Raises HeliosError that
+    names the option for anything else."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise HeliosError(
-            f"{text!r} is no size", where=_CACHE_MEMORY, remedy="Write it like 2GiB, 500MB or 25%"
-        )
+        share = ", 500MB or 25%" if option == _CACHE_MEMORY else " or 500MB"
+        raise HeliosError(f"{text!r} is no size", where=option, remedy=f"Write it like 2GiB{share}")
     unit = (found["unit"] or "").lower()
     base = 1000 if unit.endswith("b") and "i" not in unit else 1024
     exponent = _EXPONENTS[found["prefix"].lower()] if found["prefix"] else 0
@@ -36,8 +35,9 @@ def parse_size(text: str) -> int:
     if nbytes > _MOST_NBYTES:
         raise HeliosError(
             f"{text!r} is more memory than there is anywhere",
-            where=_CACHE_MEMORY,
-            remedy="Ask for what this machine has, like 2GiB, or for a share of it, like 25%",
+            where=option,
+            remedy="Ask for what this machine has, like 2GiB"
+            + (", or for a share of it, like 25%" if option == _CACHE_MEMORY else ""),
         )
     return nbytes
 
@@ -47,7 +47,7 @@ def parse_size_or_share(text: str) -> int | float:
     anything else."""
     found = _SHARE.fullmatch(text.strip())
     if found is None:
-        return parse_size(text)
+        return parse_size(text, _CACHE_MEMORY)
     share = float(Fraction(found["number"]) / 100)
     if not 0 < share <= 1:
         raise HeliosError(

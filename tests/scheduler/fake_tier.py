@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from helios.runtime.geometry import Geometry
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
-from helios.scheduler.second_tier import Arrival, TierCounts
+from helios.scheduler.second_tier import Arrival
+from helios.scheduler.tier_counts import TierCounts
 from tests.scheduler.fake_memory import FakeMemory, Saved
 
 Tokens = tuple[int, ...]

@@ -134,6 +134,22 @@ def test_a_reset_reaches_the_tier() -> None:
     assert driver.got[1].reused == 0
 
 
+def test_what_is_on_its_way_during_a_reset_never_arrives() -> None:
+    driver = driver_of(PAGES, pages=30, tier_delay=3)
+    driver.submit(request(0, PROMPT, 6))
+    driver.drain()
+    forget(driver)
+    driver.submit(request(1, PROMPT, 6))
+    assert driver.launch() is None
+    (fetch,) = tier_of(driver).fetches
+    driver.scheduler.reset_cache()
+    assert fetch.cancelled
+    driver.drain()
+    assert driver.got[1].reused == 0
+    assert tier_of(driver).written == 0
+    assert_as_alone(driver, request(1, PROMPT, 6))
+
+
 def test_without_reuse_the_tier_hears_and_brings_nothing() -> None:
     driver = driver_of(PAGES, SchedulerOptions(prefix_reuse=False), pages=30, tier_delay=0)
     for number in range(2):

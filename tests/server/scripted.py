@@ -19,6 +19,7 @@ import httpx
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
+from helios.scheduler.tier_counts import TierCounts
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
@@ -30,8 +31,11 @@ Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
 FRONTEND = byte_level_frontend()
 
 
-def says(text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEND) -> Script:
-    """One token an event; an EOS finish has the EOS token."""
+def says(
+    text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEND, reused: int = 0
+) -> Script:
+    """One token an event; an EOS finish has the EOS token. `reused` of the prompt's tokens came
+    from the prefix cache."""
     tokens = frontend.tokenizer.encode(text)
 
     async def script(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
@@ -39,7 +43,7 @@ def says(text: str, *, finish: Finish = Finish.EOS, frontend: Frontend = FRONTEN
         every = [*tokens, *last]
         for index, token in enumerate(every):
             end = finish if index == len(every) - 1 else 0
-            yield TokensEvent(submit.request_id, [token], [-0.5], end)
+            yield TokensEvent(submit.request_id, [token], [-0.5], end, [], reused)
             await asyncio.sleep(0)
 
     return script
@@ -68,6 +72,7 @@ class ScriptedClient:
     submitted: list[Submit] = field(default_factory=list)
     failure: HeliosError | None = None
     unsound: str = ""
+    resets: int = 0
     running: int = 0
     cancelled: int = 0
     stuck: bool = False
@@ -98,12 +103,18 @@ class ScriptedClient:
         if self.failure is not None:
             raise self.failure
         return Statistics(
-            {"submitted": len(self.submitted), "output_tokens": 9},
+            {"submitted": len(self.submitted), "output_tokens": 9, "round_device_ns": 1_500_000},
             {"free_pages": 20.0},
             {"DECODE": 7},
             {"DECODE": 3, "PREFILL": 2},
             {"EOS": 1},
+            {"files": TierCounts(stored=3, stored_nbytes=300, damaged=2, nbytes=400)},
         )
+
+    async def reset_prefix_cache(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.resets += 1
 
     async def close(self) -> None:
         return None

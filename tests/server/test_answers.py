@@ -61,6 +61,7 @@ def test_a_chat_answer(server: RunningServer) -> None:
         "prompt_tokens": len(prompt),
         "completion_tokens": TOKENS,
         "total_tokens": len(prompt) + TOKENS,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert server.client.submitted[-1].prompt_tokens == prompt
 
@@ -106,6 +107,14 @@ def test_usage_in_streams(server: RunningServer, path: str) -> None:
     assert all("usage" not in c for c in _stream(server, path, stream_options={}))
     options = {"include_usage": None}
     assert all("usage" not in c for c in _stream(server, path, stream_options=options))
+
+
+@both
+def test_usage_says_what_was_reused_of_the_prompt(path: str) -> None:
+    with running_server(says(ANSWER, reused=7)) as server:
+        assert _post(server, path)["usage"]["prompt_tokens_details"] == {"cached_tokens": 7}
+        chunks = _stream(server, path, stream_options={"include_usage": True})
+        assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 7}
 
 
 def test_chat_logprobs(server: RunningServer) -> None:

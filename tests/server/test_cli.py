@@ -158,6 +158,22 @@ def test_the_publishers_key_is_demanded(core_folder: Path, publisher_key: Path) 
         (["serve", "absent", "--accept", "x", "--port", "0"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--cache-memory", "much"], "much"),
         (["serve", "absent", "--accept", "x", "--max-step-ms", "0"], "max_step_ms"),
+        (
+            ["serve", "absent", "--accept", "x", "--prompt-cache-size", "1GiB"],
+            "(--prompt-cache-size): is the size of nothing. Name the folder too",
+        ),
+        (
+            ["generate", "absent", "--accept", "x", "hello", "--offload-memory", "25%"],
+            "--offload-memory: '25%' is no size. Write it like 2GiB or 500MB",
+        ),
+        (
+            ["chat", "absent", "--accept", "x", "--prompt-cache", "d", "--prompt-cache-size", "2X"],
+            "--prompt-cache-size: '2X' is no size",
+        ),
+        (
+            ["serve", "absent", "--accept", "x", "--prompt-cache", "d", "--no-prefix-reuse"],
+            "(--prompt-cache): keeps what prefix reuse is switched off for. Leave out",
+        ),
         (["serve", "absent", "--accept", "x", "--prefill-share", "1"], "prefill_share"),
         (["serve", "absent", "--accept", "x", "--cache-memory", "5i"], "'5i' is no size"),
     ],
@@ -181,6 +197,8 @@ def test_errors_are_one_line_with_status_two(arguments: list[str], cause: str) -
         ([*ACCEPT, "--speculative-width", "2"], "without speculation"),
         ([*ACCEPT, "--history-drafting"], "history drafting"),
         ([*ACCEPT, "--core-key", "absent"], "absent: is missing"),
+        ([*ACCEPT, "--prompt-cache", "/dev/null"], "/dev/null can't be used (it is no folder)"),
+        ([*ACCEPT, "--prompt-cache", "/dev/null/x"], "(--prompt-cache): /dev/null/x can't be"),
     ],
 )
 def test_serving_refuses_what_it_can_tell_before_it_says_that_it_listens(

@@ -294,6 +294,16 @@ def test_metrics_are_valid_and_complete() -> None:
     assert families["flare_submitted"].samples[0].value == 1
     assert families["flare_requests_finished"].samples[0].labels == {"reason": "eos"}
     assert families["flare_http_permit_capacity"].samples[0].value == 8
+    assert families["flare_round_device_seconds"].samples[0].value == 0.0015
+    for name, kind, value in (
+        ("stored", "counter", 3),
+        ("stored_bytes", "counter", 300),
+        ("damaged", "counter", 2),
+        ("bytes", "gauge", 400),
+    ):
+        family = families[f"flare_offload_{name}"]
+        (sample,) = family.samples
+        assert (family.type, sample.labels, sample.value) == (kind, {"tier": "files"}, value)
     first = {s.name: s.value for s in families["flare_http_first_token_seconds"].samples}
     assert first["flare_http_first_token_seconds_count"] == 1
     info = families["flare_build_info"].samples[0].labels

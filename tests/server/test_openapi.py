@@ -62,7 +62,7 @@ def test_every_operation_has_a_name_and_answers() -> None:
 
 def test_the_paths_are_the_routes() -> None:
     routes = {route.path.replace(":path", "") for route in read_routes(Lifecycle(), HttpMetrics())}
-    routes |= {"/v1/chat/completions", "/v1/completions"}
+    routes |= {"/v1/chat/completions", "/v1/completions", "/reset_prefix_cache"}
     assert set(DOCUMENT["paths"]) == routes
 
 

@@ -37,7 +37,7 @@ MOST_NBYTES = 2**63 - 1
     ],
 )
 def test_sizes(text: str, nbytes: int) -> None:
-    assert parse_size(text) == nbytes
+    assert parse_size(text, "--cache-memory") == nbytes
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_sizes(text: str, nbytes: int) -> None:
 )
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(HeliosError, match="is no size"):
-        parse_size(text)
+        parse_size(text, "--cache-memory")
 
 
 @pytest.mark.clause("BOOT-7")
@@ -125,7 +125,7 @@ def written(draw: st.DrawFn) -> tuple[str, int]:
 @given(written())
 def test_every_way_to_write_a_size_is_exact(size: tuple[str, int]) -> None:
     text, nbytes = size
-    assert parse_size(text) == nbytes
+    assert parse_size(text, "--cache-memory") == nbytes
     assert parse_size_or_share(text) == nbytes
 
 
@@ -135,7 +135,7 @@ def test_anything_more_is_no_size(size: tuple[str, int], more: str) -> None:
     if more == "i" and text[-1] in "kmgtKMGT":
         return  # 2Gi is a size
     with pytest.raises(HeliosError, match=r"--cache-memory: .* is no size"):
-        parse_size(text + more)
+        parse_size(text + more, "--cache-memory")
 
 
 @given(st.one_of(st.text(max_size=40), st.text("0123456789.kKmMgGtTiIbB% ", max_size=30)))
@@ -160,10 +160,10 @@ def test_a_share_is_a_hundredth(percent: Decimal) -> None:
 @given(st.integers(0, 2**62))
 def test_what_is_shown_can_be_written(nbytes: int) -> None:
     """One digit after the point is shown at least, beside a number of at least 1."""
-    assert abs(parse_size(show_size(nbytes)) - nbytes) <= 0.05 * nbytes
+    assert abs(parse_size(show_size(nbytes), "--cache-memory") - nbytes) <= 0.05 * nbytes
 
 
 @pytest.mark.parametrize("text", ["8388608TiB", "9223372036854775808", "99999999999999999999t"])
 def test_more_than_there_is_anywhere_is_refused(text: str) -> None:
     with pytest.raises(HeliosError, match=f"'{text}' is more memory than .*2GiB.*25%"):
-        parse_size(text)
+        parse_size(text, "--cache-memory")

@@ -16,7 +16,9 @@ from helios.runtime.rounds import Completion
 from helios.worker.channel import SocketChannel
 from helios.worker.messages import BooksBroken, WorkerFailed, WorkerReady
 from helios.worker.model_worker import ModelWorker
+from tests.scheduler.fake_geometry import NO_RULES
 from tests.scheduler.fake_model import FakeModel, geometry
+from tests.scheduler.histories import PARTIAL_PAGES
 
 
 class DyingModel(FakeModel):
@@ -42,14 +44,19 @@ def main(mode: str, descriptor: str) -> int:
     if mode == "loading":
         channel.receive(block=True)
         return 0
-    model = DyingModel(geometry()) if mode == "dies" else FakeModel(geometry(pages=64, slots=8))
+    rules = PARTIAL_PAGES.rules if mode == "reuses" else NO_RULES
+    shape = geometry(pages=64, slots=8, history=rules)
+    model = DyingModel(geometry()) if mode == "dies" else FakeModel(shape)
     if mode == "breaks":
         model.breaks_at = 3
     channel.send([WorkerReady("fake", 8, 0, 64, 1 << 16, 4, 40, 16, {"load": 1.0})])
     if mode == "unsound":
         channel.send([BooksBroken("a page is lost")])
+    worker = ModelWorker(model, channel)
+    if mode == "loses a page":
+        worker.scheduler.pages._free.pop()
     try:
-        ModelWorker(model, channel).run()
+        worker.run()
     finally:
         channel.close()
     return 0

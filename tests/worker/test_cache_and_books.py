@@ -12,7 +12,9 @@ from helios.scheduler import SchedulerOptions
 from helios.worker.messages import (
     BooksBroken,
     FromWorker,
+    PrefixCacheReset,
     ReadStatistics,
+    ResetPrefixCache,
     Shutdown,
     Statistics,
     TokensEvent,
@@ -105,6 +107,35 @@ def test_it_waits_for_a_second_tier_without_anything_in_flight() -> None:
     (event, *_) = client.events_of(2)
     assert event.reused_prompt_tokens == 12
     assert tier.written == 3
+
+
+def test_a_reset_is_answered_when_nothing_can_be_reused_any_more() -> None:
+    model = FakeModel(geometry(history=PAGES.rules, pages=30))
+    tier = FakeTier(model.geometry, model.memory)
+    told: list[FromWorker] = []
+
+    def answer(batch: Sequence[FromWorker]) -> Sequence[ToWorker]:
+        told.extend(m for m in batch if isinstance(m, PrefixCacheReset | Statistics))
+        ended = {m.request_id for m in batch if isinstance(m, TokensEvent) and m.finish}
+        if 1 in ended:
+            return [ReadStatistics(), ResetPrefixCache()]
+        if any(isinstance(m, PrefixCacheReset) for m in batch):
+            return [submit(request(2, PROMPT, 4))]
+        return [ReadStatistics()] if 2 in ended else []
+
+    client = Client(submit(request(1, PROMPT, 4)), answer=answer)
+    client.pending.add(2)
+    ModelWorker(model, client.channel, tier=tier).run()
+    before, reset, after_it = told
+    assert isinstance(before, Statistics)
+    assert before.tiers["fake"].entries >= 3
+    assert before.gauges["pages_cached"] >= 3
+    assert isinstance(reset, PrefixCacheReset)
+    assert {event.reused_prompt_tokens for event in client.events_of(2)} == {0}
+    assert isinstance(after_it, Statistics)
+    assert after_it.counters["prefix_queries"] == 2
+    assert after_it.counters["prefix_hits"] == 0
+    assert after_it.counters["prefix_queried_tokens"] == 2 * 13
 
 
 def test_broken_books_are_told_logged_and_counted_and_the_worker_goes_on(

@@ -60,6 +60,42 @@ def test_broken_books_are_known_and_requests_go_on() -> None:
     run(scenario())
 
 
+def test_a_reset_is_over_when_it_returns() -> None:
+    async def scenario() -> None:
+        async with started("reuses") as client:
+            await client.ready()
+
+            async def reused(request_id: int) -> set[int]:
+                one = submit(request(request_id, (3, 1, 4, 1, 5, 9), 6))
+                return {
+                    event.reused_prompt_tokens
+                    async for event in client.submit(one)
+                    if isinstance(event, TokensEvent)
+                }
+
+            assert [await reused(1), await reused(2)] == [{0}, {5}]
+            await asyncio.gather(client.reset_prefix_cache(), client.reset_prefix_cache())
+            assert [await reused(3), await reused(4)] == [{0}, {5}]
+
+    run(scenario())
+
+
+def test_a_dead_worker_resets_nothing() -> None:
+    async def scenario() -> None:
+        async with started("serves") as client:
+            await client.ready()
+            client._process.send_signal(signal.SIGSTOP)
+            reset = asyncio.ensure_future(client.reset_prefix_cache())
+            await asyncio.sleep(0)
+            client._process.kill()
+            with pytest.raises(ExecutionError, match="status -9"):
+                await reset
+            with pytest.raises(ExecutionError, match="status -9"):
+                await client.reset_prefix_cache()
+
+    run(scenario())
+
+
 def test_many_requests_at_once() -> None:
     async def scenario() -> None:
         async with started("serves") as client:

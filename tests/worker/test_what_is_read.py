@@ -34,7 +34,7 @@ core = sys.argv[1]
 model = load_model(WorkerOptions(core=core, accept="tests", threads=1))
 frontend = Bootstrap.load(model.core)
 frontend.tokenizer.encode("hello")
-model.native.close()
+model.close()
 print(json.dumps(opened))
 """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from helios.scheduler.options import SchedulerOptions
     from helios.scheduler.planned import PlannedRound
     from helios.scheduler.requests import Request
-    from helios.scheduler.scheduler import Scheduler
+    from helios.scheduler.scheduler import Scheduler, can_reuse
 
 __all__ = [
     "Event",
@@ -33,6 +33,7 @@ __all__ = [
     "SchedulerCounters",
     "SchedulerOptions",
     "TokensEmitted",
+    "can_reuse",
 ]
 
 _MODULES: Final = {
@@ -46,6 +47,7 @@ _MODULES: Final = {
     "SchedulerCounters": "counters",
     "SchedulerOptions": "options",
     "TokensEmitted": "events",
+    "can_reuse": "scheduler",
 }
 
 

@@ -49,11 +49,14 @@ class RoundPlanner:
         self._turns.passed(planned)
         return planned
 
-    def learn(self, planned: PlannedRound, completion: Completion) -> None:
-        """Takes in what a completed round cost."""
+    def learn(self, planned: PlannedRound, completion: Completion) -> float | None:
+        """Takes in what a completed round cost; returns the nanoseconds that it would have been
+        thought to take."""
+        predicted_ns = self._costs.predict_ns(planned.program.index, planned.packed_tokens)
         self._costs.observe(
             planned.program.index,
             planned.packed_tokens,
             completion.started_ns,
             completion.completed_ns,
         )
+        return predicted_ns

@@ -103,6 +103,7 @@ class Residency:
         first. Pages of its own come with its rounds."""
         match = self.waiting.current_match()
         progress = self.waiting.pop()
+        self.counters.prefix_looked_up(self.waiting.reusable(progress))
         slot, generation = self.slots.take()
         if progress.reused < 0:
             progress.reused = match.endpoint
@@ -205,7 +206,8 @@ class Residency:
         published as long as nobody needs the pages; a snapshot keeps the rest where it pays."""
         self.counters.preemptions += 1
         self.leave(resident, Ending.PREEMPTED)
-        self._snapshots.ask(resident, resident.planned_consumed)
+        if self._snapshots.ask(resident, resident.planned_consumed):
+            self.counters.preemptions_by_snapshot += 1
         self.settle(resident)
 
     def finish(self, resident: Resident) -> None:

@@ -49,7 +49,7 @@ class Scheduler:
         self.counters = SchedulerCounters()
         self.failure: str | None = None
         self.slots = SlotPool(geometry.request_slots)
-        reuse = self.options.prefix_reuse and _can_reuse(geometry)
+        reuse = self.options.prefix_reuse and can_reuse(geometry)
         self._tier = tier if reuse else None
         self.cache = PrefixCache(
             geometry.cache_pages, geometry.page_tokens, geometry.snapshot_rows, geometry.history
@@ -217,7 +217,9 @@ class Scheduler:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
         flight = self._in_flight.popleft()
-        self._planner.learn(flight.planned, completion)
+        predicted_ns = self._planner.learn(flight.planned, completion)
+        device_ns = max(completion.completed_ns - completion.started_ns, 0)
+        self.counters.round_ran(device_ns, predicted_ns)
         return self._fences.passed(flight, completion)
 
     def fail(self, message: str) -> list[Event]:
@@ -243,6 +245,7 @@ class Scheduler:
         until they are readmitted."""
         self.cache.clear()
         if self._tier is not None:
+            self._residency.waiting.forget_content()
             self._tier.reset()
 
     def wait_for_content(self, timeout_ms: int) -> None:
@@ -266,7 +269,7 @@ class Scheduler:
             raise IntegrityError(report)
 
 
-def _can_reuse(geometry: Geometry) -> bool:
+def can_reuse(geometry: Geometry) -> bool:
     """Whether a request of this model can begin from anything that an earlier one has left."""
     rules = geometry.history
     return rules.starts_at_pages or (rules.restores and geometry.snapshot_rows > 0)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from helios.scheduler.cache import CacheListener
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
+from helios.scheduler.tier_counts import TierCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +26,6 @@ class Arrival:
     endpoint: int
     is_snapshot: bool
     content: Any
-
-
-@dataclass(frozen=True, slots=True)
-class TierCounts:
-    """What one tier did since start, in contents (pages and snapshots) and their bytes, and what it
-    holds now. `dropped` are contents that it couldn't keep up with, `damaged` those that weren't
-    what was stored and so weren't used, `failures` errors of what it stores them on."""
-
-    stored: int = 0
-    stored_nbytes: int = 0
-    restored: int = 0
-    restored_nbytes: int = 0
-    evicted: int = 0
-    dropped: int = 0
-    damaged: int = 0
-    failures: int = 0
-    entries: int = 0
-    nbytes: int = 0
-    limit_nbytes: int = 0
 
 
 class Fetch(Protocol):

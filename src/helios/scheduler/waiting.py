@@ -76,13 +76,18 @@ class Waiting:
         first = self.first
         if not self._fetching.knows(first):
             matched = self.current_match().endpoint
-            self._fetching.begin(first, matched, self._reusable(first))
+            self._fetching.begin(first, matched, self.reusable(first))
         return self._fetching.go_on()
 
     def wait_for_content(self, timeout_ms: int) -> None:
         """Waits at most so long for content that is on its way."""
         if self._fetching is not None:
             self._fetching.wait(timeout_ms)
+
+    def forget_content(self) -> None:
+        """Drops what is on its way; the first request asks anew."""
+        if self._fetching is not None:
+            self._fetching.drop()
 
     # ------------------------------------------------------------ matches
 
@@ -92,7 +97,7 @@ class Waiting:
         published = counters.published_pages + counters.published_snapshots
         match = self._match
         if match is None or self._matched is not progress or self._published != published:
-            match = self._cache.match(progress.tokens, self._reusable(progress))
+            match = self._cache.match(progress.tokens, self.reusable(progress))
             self._match, self._matched, self._published = match, progress, published
         return match
 
@@ -104,7 +109,7 @@ class Waiting:
             match = self.match_bound()
         return match
 
-    def _reusable(self, progress: Progress) -> int:
+    def reusable(self, progress: Progress) -> int:
         """How many of a request's tokens may come from the cache: all but the last, which must be
         consumed for a token to follow, and none where the prompt's own logprobs are wanted."""
         if not (self._reuse and progress.request.prefix_reuse) or progress.wants_scores:

@@ -21,6 +21,14 @@ _INDEX = "0."
 _FINISH = "`stop`: the model ended its answer. `length`: the output limit was reached."
 
 
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """How the prompt's tokens were come by."""
+
+    cached_tokens: Annotated[
+        int, Meta(description="Tokens that an earlier request had computed and this one reused.")
+    ]
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Token counts of a request."""
 
@@ -29,6 +37,9 @@ class Usage(msgspec.Struct, frozen=True):
         int, Meta(description="Tokens generated, the hidden end-of-sequence token included.")
     ]
     total_tokens: Annotated[int, Meta(description="The sum of both.")]
+    prompt_tokens_details: Annotated[
+        PromptTokensDetails, Meta(description="What of the prompt was reused.")
+    ]
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from helios.server.failures import ApiError
 from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
+from helios.server.reset import reset_route
 from helios.server.routes import json_response, read_routes
 
 BODY_LIMIT_NBYTES: Final = 16 << 20
@@ -51,7 +52,8 @@ def build_app(lifecycle: Lifecycle, *, body_limit_nbytes: int = BODY_LIMIT_NBYTE
         Exception: _unexpected_error,
     }
     app = Starlette(
-        routes=[*generation, *read_routes(lifecycle, metrics)], exception_handlers=handlers
+        routes=[*generation, reset_route(lifecycle), *read_routes(lifecycle, metrics)],
+        exception_handlers=handlers,
     )
     # A path with a slash too many is no path of this API; a redirect would lose the body.
     app.router.redirect_slashes = False

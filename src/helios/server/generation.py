@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -22,7 +22,7 @@ from helios.errors import HeliosError, RequestError
 from helios.frontend.output import OutputDelta, OutputPipeline
 from helios.frontend.prepare import PreparedRequest
 from helios.server import sse
-from helios.server.answers import FinishReason, Usage
+from helios.server.answers import FinishReason, PromptTokensDetails, Usage
 from helios.server.calls import Call
 from helios.server.failures import ApiError, from_request_error
 from helios.server.intake import read_body
@@ -40,7 +40,14 @@ from helios.worker.messages import (
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
 _IGNORED_SHOWN: Final = 20
 
-Step = tuple[OutputDelta, FinishReason | None]
+
+class Step(NamedTuple):
+    """What an event of a request added, how the request ended if it did, and how many of its
+    prompt's tokens came from the prefix cache: the same in all steps."""
+
+    delta: OutputDelta
+    finish: FinishReason | None
+    reused_prompt_tokens: int
 
 
 class GenerationEndpoint:
@@ -140,7 +147,7 @@ async def _steps(
                     note_first_token()
                 reason = _reason(Finish(event.finish)) if event.finish else None
                 delta = pipeline.push(event.tokens, event.logprobs, last=reason is not None)
-                yield delta, reason
+                yield Step(delta, reason, event.reused_prompt_tokens)
                 if reason is not None:
                     return
     except HeliosError as error:
@@ -164,10 +171,11 @@ async def _whole_body(
     steps: AsyncIterator[Step], presenter: Presenter, pipeline: OutputPipeline
 ) -> bytes:
     deltas: list[OutputDelta] = []
-    async for delta, reason in steps:
-        deltas.append(delta)
-        if reason is not None:
-            return presenter.body(deltas, reason, _usage(pipeline))
+    async for step in steps:
+        deltas.append(step.delta)
+        if step.finish is not None:
+            usage = _usage(pipeline, step.reused_prompt_tokens)
+            return presenter.body(deltas, step.finish, usage)
     raise AssertionError("a request's last step has a finish reason")
 
 
@@ -179,17 +187,19 @@ async def _stream_events(
 ) -> AsyncGenerator[bytes, None]:
     for chunk in presenter.opening():
         yield chunk
-    async for delta, reason in steps:
-        chunk_or_none = presenter.chunk(delta, reason)
+    reused = 0
+    async for step in steps:
+        reused = step.reused_prompt_tokens
+        chunk_or_none = presenter.chunk(step.delta, step.finish)
         if chunk_or_none is not None:
             yield chunk_or_none
     if include_usage:
-        yield presenter.usage_chunk(_usage(pipeline))
+        yield presenter.usage_chunk(_usage(pipeline, reused))
 
 
-def _usage(pipeline: OutputPipeline) -> Usage:
+def _usage(pipeline: OutputPipeline, reused: int) -> Usage:
     prompt, output = pipeline.prompt_tokens, pipeline.output_tokens
-    return Usage(prompt, output, prompt + output)
+    return Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
 
 
 def _ignored_header(ignored: tuple[str, ...]) -> dict[str, str]:

@@ -43,7 +43,10 @@ class WorkerClient(Protocol):
         """Ends every request at once with a `cancelled` finish, and every one that still comes."""
 
     async def statistics(self) -> Statistics:
-        """Counters and gauges now."""
+        """Counters and gauges now. Raises the worker's failure."""
+
+    async def reset_prefix_cache(self) -> None:
+        """Returns once nothing computed before can be reused. Raises as `statistics`."""
 
     async def close(self) -> None:
         """Ends the worker."""

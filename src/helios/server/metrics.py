@@ -8,14 +8,30 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
+from helios.scheduler.tier_counts import TierCounts
 from helios.server.exposition import Family, Histogram
 from helios.server.lifecycle import Lifecycle, Phase
 from helios.version import VERSION
 from helios.worker.messages import Statistics, WorkerReady
 
 _PREFIX: Final = "flare_"
+# Names after `offload_`, and the fields of `TierCounts`. A content is a page or a snapshot.
+_TIERS: Final = (
+    ("stored_total", "stored", "Contents that went to the second tier."),
+    ("stored_bytes_total", "stored_nbytes", "Bytes of them."),
+    ("restored_total", "restored", "Contents that came back."),
+    ("restored_bytes_total", "restored_nbytes", "Bytes of them."),
+    ("evicted_total", "evicted", "Contents deleted for want of room."),
+    ("dropped_total", "dropped", "Contents not stored because writing was behind."),
+    ("damaged_total", "damaged", "Contents that weren't what was stored, and weren't used."),
+    ("failures_total", "failures", "Errors in reading and writing."),
+    ("entries", "entries", "Contents in the second tier."),
+    ("bytes", "nbytes", "Bytes in the second tier."),
+    ("limit_bytes", "limit_nbytes", "Bytes that the second tier may keep."),
+)
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -91,6 +107,7 @@ def _capacity_families(ready: WorkerReady) -> list[Family]:
         _gauge("cache_tokens", "Tokens that the attention cache holds.", tokens),
         _gauge("cache_bytes", "Memory of the attention cache.", ready.cache_nbytes),
         _gauge("snapshot_rows", "Snapshots that there is room for.", ready.snapshots),
+        _gauge("prefix_reuse", "1 where prompts may begin from earlier ones.", ready.prefix_reuse),
     ]
 
 
@@ -98,7 +115,7 @@ def worker_families(statistics: Statistics) -> list[Family]:
     """The worker's counters and gauges."""
     families = [
         _counter(_total(name), f"{_words(name)}, since the worker started.", value)
-        for name, value in sorted(statistics.counters.items())
+        for name, value in _in_seconds(statistics.counters)
     ]
     families += [
         _gauge(name, f"{_words(name)}, now.", value)
@@ -109,7 +126,31 @@ def worker_families(statistics: Statistics) -> list[Family]:
         _labelled("rounds_total", "Rounds completed.", "operation", statistics.rounds),
         _labelled("requests_finished_total", "Requests ended.", "reason", statistics.finished),
     ]
-    return families
+    return families + _tier_families(statistics.tiers)
+
+
+def _in_seconds(counters: Mapping[str, int]) -> list[tuple[str, float]]:
+    """Sorted, those in nanoseconds under a name that says seconds."""
+    return [
+        (f"{name.removesuffix('_ns')}_seconds", value / 1e9) if name.endswith("_ns") else item
+        for item in sorted(counters.items())
+        for name, value in [item]
+    ]
+
+
+def _tier_families(tiers: Mapping[str, TierCounts]) -> list[Family]:
+    """What went to the second tier and came back, by tier; none where there is no tier."""
+    if not tiers:
+        return []
+    return [
+        Family(
+            f"{_PREFIX}offload_{name}",
+            "counter" if name.endswith("_total") else "gauge",
+            text,
+            [("", {"tier": tier}, getattr(counts, field)) for tier, counts in tiers.items()],
+        )
+        for name, field, text in _TIERS
+    ]
 
 
 def _total(name: str) -> str:

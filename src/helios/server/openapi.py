@@ -77,6 +77,7 @@ def describe() -> dict[str, Any]:
             "/ready": _read("readReadiness", "Whether it answers now", "Readiness", failing=503),
             "/version": _read("readVersion", "What runs here", "Version"),
             "/metrics": _text("readMetrics", "Prometheus metrics"),
+            "/reset_prefix_cache": _reset(),
             "/openapi.json": _object("readDescription", "This document"),
         },
         "components": {"schemas": components},
@@ -154,6 +155,22 @@ def _one_model() -> dict[str, Any]:
     ]
     described["get"]["responses"].update(_error_responses(404))
     return described
+
+
+def _reset() -> dict[str, Any]:
+    return {
+        "post": {
+            "operationId": "resetPrefixCache",
+            "summary": "Reuse nothing that was computed before, from files neither",
+            "responses": {
+                "200": {
+                    "description": "It is so.",
+                    "content": {"application/json": {"schema": {"type": "object"}}},
+                },
+                **_error_responses(500, 503),
+            },
+        }
+    }
 
 
 def _text(operation: str, summary: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Opens the core in the HTTP process before the server says that it listens.
 
-What an operator gets wrong most often (folder, namespace, key, capacities) is so refused at once
+What an operator gets wrong most often (folder, namespace, key, capacities,
+prompt cache) is so refused at once
 and in one line, without waiting for the worker. `server` calls it while the worker process starts;
 everything else about the model is the worker's to find.
 """
@@ -9,13 +10,15 @@ from __future__ import annotations
 
 from helios.core import OpenedCore
 from helios.worker.options import WorkerOptions
-from helios.worker.served_core import asked_capacities, open_served_core
+from helios.worker.served_core import asked_capacities, open_served_core, prepare_prompt_cache
 
 
 def open_for_serving(options: WorkerOptions) -> OpenedCore:
     """The opened core. Raises CoreError for a core that can't be opened or isn't accepted,
-    ContractError for capacities that it can't have."""
+    ContractError for capacities that it can't have, HeliosError for a prompt cache that can't be
+    kept."""
     core = open_served_core(options)
+    prepare_prompt_cache(options)
     if options.asks_for_capacities:
         _check_capacities(core, options)
     return core

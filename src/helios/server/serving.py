@@ -28,6 +28,7 @@ from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import WorkerReady
 
 _DEFAULT_FRONTEND_WORKERS: Final = 2
+_TIERS: Final = {"host": "offload memory", "files": "prompt cache"}
 
 
 def serve(
@@ -108,6 +109,10 @@ def _capacities(ready: WorkerReady) -> str:
         parts.append(counted(ready.snapshots, "snapshot"))
     if ready.speculative_width:
         parts.append(f"speculative width {ready.speculative_width}")
+    if not ready.prefix_reuse:
+        parts.append("no prefix reuse")
+    for tier, nbytes in ready.tiers_nbytes.items():
+        parts.append(f"{_TIERS[tier]} of {show_size(nbytes)}")
     return ", ".join(parts)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import subprocess
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Any, Final
 
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
@@ -23,8 +23,10 @@ from helios.worker.messages import (
     FailedEvent,
     Finish,
     FromWorker,
+    PrefixCacheReset,
     ReadStatistics,
     RejectedEvent,
+    ResetPrefixCache,
     Shutdown,
     Statistics,
     Submit,
@@ -35,6 +37,7 @@ from helios.worker.messages import (
 )
 
 RequestEvent = TokensEvent | RejectedEvent | FailedEvent
+_Handed = WorkerReady | RequestEvent | Statistics | BooksBroken | PrefixCacheReset
 
 _RECEIVE_NBYTES: Final = 1 << 18
 # The worker has nothing to lose, so one that is slow to end may be killed.
@@ -58,6 +61,7 @@ class ModelClient:
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
         self._requests: dict[int, asyncio.Queue[RequestEvent | HeliosError]] = {}
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
+        self._resets: deque[asyncio.Future[None]] = deque()
         self._outgoing: list[ToWorker] = []
         self._failure: HeliosError | None = None
         self._unsound = ""
@@ -132,6 +136,16 @@ class ModelClient:
         self._post(ReadStatistics())
         return await answer
 
+    async def reset_prefix_cache(self) -> None:
+        """Returns once no request can reuse what was computed before, from second tiers neither.
+        Raises the worker's failure if it is dead or dies meanwhile."""
+        if self._failure is not None:
+            raise self._failure
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._resets.append(done)
+        self._post(ResetPrefixCache())
+        await done
+
     async def close(self) -> None:
         """Ends the worker: what is in flight on the device finishes, requests are cancelled. A
         worker that is still loading or doesn't end in time is killed. Idempotent."""
@@ -186,16 +200,17 @@ class ModelClient:
             )
         )
 
-    def _hand_on(
-        self,
-        message: WorkerReady | TokensEvent | RejectedEvent | FailedEvent | Statistics | BooksBroken,
-    ) -> None:
+    def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
             self._ready.set_result(message)
         elif isinstance(message, Statistics):
             answer = self._statistics.popleft()
             if not answer.done():
                 answer.set_result(message)
+        elif isinstance(message, PrefixCacheReset):
+            reset = self._resets.popleft()
+            if not reset.done():
+                reset.set_result(None)
         elif isinstance(message, BooksBroken):
             self._unsound = message.message
         else:
@@ -207,10 +222,12 @@ class ModelClient:
         self._failure = failure
         for events in self._requests.values():
             events.put_nowait(failure)
-        while self._statistics:
-            answer = self._statistics.popleft()
+        waiting: list[asyncio.Future[Any]] = [*self._statistics, *self._resets]
+        for answer in waiting:
             if not answer.done():
                 answer.set_exception(failure)
+        self._statistics.clear()
+        self._resets.clear()
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it

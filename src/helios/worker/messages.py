@@ -10,6 +10,7 @@ import msgspec
 
 # `TokensEvent.finish` holds its values.
 from helios.scheduler.events import Finish as Finish
+from helios.scheduler.tier_counts import TierCounts
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +49,11 @@ class ReadStatistics(msgspec.Struct, frozen=True, tag=3, array_like=True):
     """Asks for one `Statistics` message."""
 
 
+class ResetPrefixCache(msgspec.Struct, frozen=True, tag=5, array_like=True):
+    """Asks that nothing computed so far be reused, second tiers included; `PrefixCacheReset` says
+    that it is so."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
     """Finish what is in flight on the device, then end."""
 
@@ -57,7 +63,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     """Start-up is over: the model can serve, with the capacities that resulted. `startup_ms`
-    gives each phase's duration."""
+    gives each phase's duration, `tiers_nbytes` what each part of the second tier may keep."""
 
     kernel_path: str
     request_slots: int
@@ -69,6 +75,8 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     queue_capacity: int
     startup_ms: dict[str, float]
     snapshots: int = 0
+    prefix_reuse: bool = True
+    tiers_nbytes: dict[str, int] = {}
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
@@ -108,13 +116,14 @@ class FailedEvent(msgspec.Struct, frozen=True, tag=20, array_like=True):
 
 class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
     """Counters since start and gauges now, by metric name without prefix. `launches` and
-    `rounds` are by operation name; `finished` by finish reason."""
+    `rounds` are by operation name; `finished` by finish reason; `tiers` are the second tier's."""
 
     counters: dict[str, int]
     gauges: dict[str, float]
     launches: dict[str, int]
     rounds: dict[str, int]
     finished: dict[str, int]
+    tiers: dict[str, TierCounts] = {}
 
 
 class BooksBroken(msgspec.Struct, frozen=True, tag=22, array_like=True):
@@ -124,7 +133,11 @@ class BooksBroken(msgspec.Struct, frozen=True, tag=22, array_like=True):
     message: str
 
 
-ToWorker = Submit | Cancel | ReadStatistics | Shutdown
+class PrefixCacheReset(msgspec.Struct, frozen=True, tag=23, array_like=True):
+    """Answers `ResetPrefixCache`: requests submitted from now on reuse nothing computed before."""
+
+
+ToWorker = Submit | Cancel | ReadStatistics | ResetPrefixCache | Shutdown
 FromWorker = (
     WorkerReady
     | WorkerFailed
@@ -133,4 +146,5 @@ FromWorker = (
     | FailedEvent
     | Statistics
     | BooksBroken
+    | PrefixCacheReset
 )

@@ -32,8 +32,10 @@ from helios.worker.messages import (
     Cancel,
     FailedEvent,
     FromWorker,
+    PrefixCacheReset,
     ReadStatistics,
     RejectedEvent,
+    ResetPrefixCache,
     Shutdown,
     Submit,
     TokensEvent,
@@ -89,6 +91,7 @@ class ModelWorker:
         trace: Trace | None = None,
     ) -> None:
         self.scheduler = Scheduler(runtime.geometry, options, tier)
+        self._tier = tier
         self._runtime = runtime
         self._channel = channel
         self._trace = trace
@@ -190,8 +193,14 @@ class ModelWorker:
                     self._note(self.scheduler.cancel(message.request_id))
                 case ReadStatistics():
                     self._outgoing.append(
-                        statistics(self.scheduler, self._counters, self._books.violations)
+                        statistics(
+                            self.scheduler, self._counters, self._books.violations, self._tier
+                        )
                     )
+                case ResetPrefixCache():
+                    self.scheduler.reset_cache()
+                    self._books_changed = True
+                    self._outgoing.append(PrefixCacheReset())
                 case Shutdown():
                     self._end()
                 case _:

@@ -58,10 +58,10 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
     gc.freeze()
     try:
         channel.send([model.ready_message()])
-        ModelWorker(model.runtime, channel, model.scheduler).run()
+        ModelWorker(model.runtime, channel, model.scheduler, tier=model.tier).run()
     except Exception:  # the worker has told the client
         traceback.print_exc(file=sys.stderr)
         return 1
     finally:
-        model.native.close()
+        model.close()
     return 0

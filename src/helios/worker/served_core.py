@@ -1,5 +1,6 @@
-"""What worker options say of a core: opens the one that they name, and what capacities they ask
-for. For the worker, for the frontend beside it, and for the commands that look at a core."""
+"""What worker options say of a core: opens the one that they name, and what they ask for beside it,
+capacities and a folder for what prompts leave. For the worker, for the frontend beside it, and for
+the commands that look at a core."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from helios.core import OpenedCore, open_core
 from helios.core.cache import ResourceCache
-from helios.worker.options import WorkerOptions
+from helios.worker.options import PROMPT_CACHE, WorkerOptions
 
 if TYPE_CHECKING:
     from helios.runtime.capacities import Capacities
@@ -34,6 +35,16 @@ def open_served_core(options: WorkerOptions) -> OpenedCore:
         ),
         core_key=core_key,
     )
+
+
+def prepare_prompt_cache(options: WorkerOptions) -> None:
+    """Makes the folder of the prompt cache, where one is asked for. Raises HeliosError for one
+    that can't be used or that other users may write to."""
+    if options.prompt_cache is not None:
+        # Imported on use, as below.
+        from helios.scheduler.cache.offload.private_folder import prepare_folder
+
+        prepare_folder(Path(options.prompt_cache), PROMPT_CACHE)
 
 
 def asked_capacities(options: WorkerOptions) -> Capacities:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -16,20 +17,25 @@ from helios.errors import CoreError
 from helios.runtime.model_runtime import DeviceOptions, ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
-from helios.scheduler.options import SchedulerOptions
+from helios.scheduler import SchedulerOptions, can_reuse
 from helios.schema import core_pb2
 from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
-from helios.worker.served_core import asked_capacities, open_served_core
+from helios.worker.served_core import asked_capacities, open_served_core, prepare_prompt_cache
+
+if TYPE_CHECKING:
+    from helios.scheduler.cache.offload import Offload
 
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model that can serve. `startup_ms` holds each phase's duration in milliseconds."""
+    """A model that can serve. `tier` is the prefix cache's second tier, where one is asked for;
+    `startup_ms` holds each phase's duration in milliseconds."""
 
     core: OpenedCore
     native: NativeModel
     scheduler: SchedulerOptions
+    tier: Offload | None = None
     startup_ms: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -40,6 +46,7 @@ class LoadedModel:
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
         (geometry,) = self.native.manifests
+        tiers = {} if self.tier is None else self.tier.limits()
         return WorkerReady(
             kernel_path=geometry.kernel_path,
             request_slots=geometry.request_slots,
@@ -51,14 +58,25 @@ class LoadedModel:
             queue_capacity=self.scheduler.queue_limit,
             startup_ms=self.startup_ms,
             snapshots=geometry.snapshot_rows,
+            prefix_reuse=self.scheduler.prefix_reuse and can_reuse(geometry),
+            tiers_nbytes=tiers,
         )
+
+    def close(self) -> None:
+        """Ends the second tier's threads, which read the device's memory, then drains the device
+        and lets go of it. Idempotent."""
+        if self.tier is not None:
+            self.tier.close()
+        self.native.close()
 
 
 def load_model(options: WorkerOptions) -> LoadedModel:
-    """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError."""
+    """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError;
+    HeliosError for a second tier that can't be had."""
     clock = time.monotonic_ns
     began = clock()
     core = open_served_core(options)
+    prepare_prompt_cache(options)
     opened = clock()
     native = NativeModel.load(
         core,
@@ -72,20 +90,33 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     try:
         if options.oracle:
             replay_oracle(core, native.runtime, cases=1)
+        replayed = clock()
+        tier = _open_tier(options, core, native.runtime)
     except BaseException:
         native.close()
         raise
-    replayed = clock()
     tuned = native.runtime.tuning_ns
     phases = {"open": opened - began, "load": loaded - opened - tuned, "oracle": replayed - loaded}
     if tuned:
         phases["tune"] = tuned
+    if tier is not None:
+        phases["second_tier"] = clock() - replayed
     return LoadedModel(
         core,
         native,
         resolved_scheduler(options.scheduler, core.contract.defaults),
+        tier,
         {name: ns / 1e6 for name, ns in phases.items()},
     )
+
+
+def _open_tier(options: WorkerOptions, core: OpenedCore, runtime: ModelRuntime) -> Offload | None:
+    if not options.asks_for_second_tier:
+        return None
+    # Imported on use: who has no second tier doesn't wait for it.
+    from helios.worker.second_tier import open_tier
+
+    return open_tier(options, core.digest, runtime)
 
 
 def resolved_scheduler(explicit: SchedulerOptions, defaults: ServingDefaults) -> SchedulerOptions:

@@ -1,12 +1,14 @@
 """The worker's counts by operation and the `Statistics` message made of them and the scheduler's.
 
-Metric names are the message's keys, without prefix; the HTTP process renders them.
+Metric names are the message's keys, without prefix; the HTTP process renders them, those that end
+with `_ns` in seconds.
 """
 
 from __future__ import annotations
 
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.scheduler import Finish, Scheduler
+from helios.scheduler.second_tier import SecondTier
 from helios.worker.messages import Statistics
 
 
@@ -25,7 +27,12 @@ class RoundCounters:
         self.launches[name] += program.launches
 
 
-def statistics(scheduler: Scheduler, rounds: RoundCounters, violations: int = 0) -> Statistics:
+def statistics(
+    scheduler: Scheduler,
+    rounds: RoundCounters,
+    violations: int = 0,
+    tier: SecondTier | None = None,
+) -> Statistics:
     """Counters since start, gauges now. `violations` counts what was wrong with the books."""
     counters, cache = scheduler.counters, scheduler.cache
     slots, pages, snapshots = scheduler.slots, cache.pages, cache.rows
@@ -38,13 +45,19 @@ def statistics(scheduler: Scheduler, rounds: RoundCounters, violations: int = 0)
             "output_tokens": counters.output_tokens,
             "preemptions": counters.preemptions,
             "empty_lanes": counters.empty_lanes,
+            "preemptions_by_snapshot": counters.preemptions_by_snapshot,
+            "prefix_queries": counters.prefix_queries,
             "prefix_hits": cache.counters.hits,
+            "prefix_queried_tokens": counters.prefix_queried_tokens,
             "prefix_reused_tokens": cache.counters.reused_tokens,
             "pages_published": cache.counters.published_pages,
             "pages_evicted": cache.counters.evicted_pages,
             "snapshots_published": cache.counters.published_snapshots,
             "snapshots_evicted": cache.counters.evicted_snapshots,
             "integrity_violations": violations,
+            "round_device_ns": counters.device_ns,
+            "round_predicted_ns": round(counters.predicted_ns),
+            "round_prediction_error_ns": round(counters.prediction_error_ns),
         },
         gauges={
             "requests_running": scheduler.running,
@@ -54,6 +67,7 @@ def statistics(scheduler: Scheduler, rounds: RoundCounters, violations: int = 0)
             "pages_used": pages.pages - pages.free - cache.evictable_pages,
             "pages_cached": cache.evictable_pages,
             "pages_free": pages.free,
+            "snapshots_used": snapshots.rows - snapshots.free - cache.evictable_rows,
             "snapshots_cached": cache.evictable_rows,
             "snapshots_free": snapshots.free,
             "frames_in_flight": scheduler.frames_in_flight,
@@ -61,4 +75,5 @@ def statistics(scheduler: Scheduler, rounds: RoundCounters, violations: int = 0)
         launches=dict(rounds.launches),
         rounds=dict(rounds.rounds),
         finished={finish.name.lower(): counters.finished[finish] for finish in Finish},
+        tiers={} if tier is None else tier.counts(),
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import threading
 import time
 from contextlib import suppress
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from helios.errors import HeliosError
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.file_format import (
     HEADER_NBYTES,
@@ -32,6 +30,7 @@ from helios.scheduler.cache.offload.file_format import (
 )
 from helios.scheduler.cache.offload.keys import Entry
 from helios.scheduler.cache.offload.lengths import SnapshotLengths
+from helios.scheduler.cache.offload.private_folder import refuse_shared
 
 # What one deletion frees beyond its need, and what may be written before the folder is listed
 # again: this share of the limit. So with n engines the folder may pass its limit by n such shares.
@@ -78,7 +77,7 @@ class EntryFolder:
         self._complained = False
         self._lock = threading.Lock()  # guards the index, never held while a file is touched
         self._make()
-        self._check_owner()
+        refuse_shared(folder)
         self.list_again()
 
     @property
@@ -237,24 +236,9 @@ class EntryFolder:
         self._remove(entry.key)
 
     def _make(self) -> None:
-        """Makes the folder, for this user alone: prompts can be told from what is in it."""
+        """Makes the folder, for this user alone."""
         with suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def _check_owner(self) -> None:
-        try:
-            status = self.folder.stat()
-        except OSError:
-            return  # nothing can be read or written then
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_uid not in (
-            0,
-            os.geteuid(),
-        ):
-            raise HeliosError(
-                "can be written by other users, who could change what is computed",
-                where=str(self.folder),
-                remedy=f"Make it yours, and empty it first: chmod 700 {self.folder}",
-            )
 
     def _complain(self, what: str, error: OSError) -> None:
         """Says so once; the counters tell how often."""

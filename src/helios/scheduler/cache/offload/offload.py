@@ -22,7 +22,8 @@ from helios.scheduler.cache.offload.host_tier import HostTier
 from helios.scheduler.cache.offload.keys import Entry, KeyChain
 from helios.scheduler.cache.offload.traffic import counts
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
-from helios.scheduler.second_tier import Arrival, TierCounts
+from helios.scheduler.second_tier import Arrival
+from helios.scheduler.tier_counts import TierCounts
 
 
 class Offload:
@@ -223,6 +224,10 @@ class Offload:
             self.files.close()
         with self._copying:
             self._closed = True
+
+    def limits(self) -> dict[str, int]:
+        """Bytes that each tier may keep."""
+        return {name: tier.limit_nbytes for name, tier in self.counts().items()}
 
     def counts(self) -> dict[str, TierCounts]:
         """What each tier did and holds."""

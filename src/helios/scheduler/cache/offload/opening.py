@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from helios.errors import HeliosError
 from helios.runtime.geometry import Geometry
@@ -13,6 +14,8 @@ from helios.scheduler.cache.offload.host_tier import HostTier
 from helios.scheduler.cache.offload.keys import KeyChain
 from helios.scheduler.cache.offload.offload import Offload
 
+FOLDER_NBYTES: Final = 16 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class TierOptions:
@@ -21,7 +24,7 @@ class TierOptions:
 
     host_nbytes: int = 0
     folder: Path | None = None
-    folder_nbytes: int = 16 << 30
+    folder_nbytes: int = FOLDER_NBYTES
 
     def __post_init__(self) -> None:
         for name in ("host_nbytes", "folder_nbytes"):

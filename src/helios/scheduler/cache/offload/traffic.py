@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helios.scheduler.cache.offload.file_tier import FileTier
 from helios.scheduler.cache.offload.host_tier import HostTier
-from helios.scheduler.second_tier import TierCounts
+from helios.scheduler.tier_counts import TierCounts
 
 
 def counts(host: HostTier | None, files: FileTier | None) -> dict[str, TierCounts]:
