@@ -81,6 +81,25 @@ def test_nobody_gives_way_where_that_would_not_help() -> None:
     assert_as_alone(driver, first, small, urgent)
 
 
+def test_nobody_gives_way_for_pages_that_others_hold_too() -> None:
+    """What the less urgent one has it shares with one that stays, so it would bring nothing."""
+    driver = driver_of(PAGES, slots=4, pages=12)
+    common = tuple(range(16))
+    driver.submit(request(0, common, 1))
+    driver.drain()
+    stays, shares = request(1, (*common, 1), 20), request(2, (*common, 2), 3, priority=2)
+    for one in (stays, shares):
+        driver.submit(one)
+        driver.turn()
+        driver.turn()
+    urgent = request(3, 28, 6, priority=1)
+    driver.submit(urgent)
+    driver.turn()
+    assert driver.scheduler.counters.preemptions == 0
+    driver.drain()
+    assert_as_alone(driver, stays, shares, urgent)
+
+
 def test_equals_never_take_each_others_slots() -> None:
     driver = driver_of(PAGES, slots=1, pages=30)
     driver.submit(request(1, 5, 25))

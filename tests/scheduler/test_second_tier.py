@@ -83,6 +83,24 @@ def test_others_go_on_while_content_is_fetched() -> None:
     assert driver.got[2].reused == 12
 
 
+def test_nobody_gives_way_while_content_is_fetched() -> None:
+    """An urgent request waits for its content, not for the slots and pages of others."""
+    driver = driver_of(PAGES, slots=4, pages=30, tier_delay=6)
+    driver.submit(request(0, PROMPT, 6))
+    driver.drain()
+    forget(driver)
+    running = [request(1, 6, 20, priority=1), request(2, 6, 20, priority=1)]
+    driver.submit(*running)
+    for _ in range(4):
+        driver.turn()
+    urgent = request(3, PROMPT, 6)
+    driver.submit(urgent)
+    driver.drain()
+    assert driver.got[3].reused == 12
+    assert driver.scheduler.counters.preemptions == 0
+    assert_as_alone(driver, *running, urgent)
+
+
 def test_a_request_that_is_cancelled_wants_nothing_any_more() -> None:
     driver = driver_of(PAGES, pages=30, tier_delay=50)
     driver.submit(request(0, PROMPT, 6))

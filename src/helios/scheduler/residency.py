@@ -17,6 +17,7 @@ from helios.scheduler.admission import pages_to_admit, window_pages
 from helios.scheduler.cache import Match, PrefixCache
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.publication import Publication
+from helios.scheduler.ranking import Rank
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 from helios.scheduler.slots import SlotPool
 from helios.scheduler.snapshots import Snapshots
@@ -188,16 +189,28 @@ class Residency:
         if not self.waiting or not self.residents:
             return False
         first, last = self.waiting.first, self.residents[-1]
-        if last.rank <= first.rank or self._anyone_leaving():
+        if last.rank <= first.rank or self._anyone_leaving() or self.waiting.awaits_content():
             return False
-        behind = [r for r in self.residents if r.rank > first.rank]
-        cache = self.cache
-        freed = sum(len(r.private) + r.hold.depth for r in behind)
-        needed = self._missing(first, self.waiting.match_bound())
-        if needed > cache.pages.free + cache.evictable_pages + freed:
+        if not self._would_admit(first.rank):
             return False
         self.preempt(last)
         return True
+
+    def _would_admit(self, rank: Rank) -> bool:
+        """Whether the first that waits would find its pages, if all residents behind `rank` gave
+        way. Pages that others hold too, or that it shares itself, don't come back."""
+        cache, first = self.cache, self.waiting.first
+        ahead = [r for r in self.residents if r.rank <= rank]
+        behind = [r for r in self.residents if r.rank > rank]
+        held = sum(len(r.private) + r.hold.depth for r in behind)
+        needed = sum(self._promised(r) for r in ahead)
+        if needed + self._missing(first, self.waiting.match_bound()) > (
+            cache.pages.free + cache.evictable_pages + held
+        ):
+            return False
+        match = self.waiting.current_match()
+        needed += self._missing(first, match) - sum(len(r.private) for r in behind)
+        return cache.can_take(needed, beside=match, released=[r.hold for r in behind])
 
     # ------------------------------------------------------------ ends
 

@@ -160,14 +160,17 @@ class PrefixCache:
         """Published snapshots that nobody holds."""
         return len(self.store.unpinned_snapshots)
 
-    def can_take(self, count: int, beside: Match | None = None) -> bool:
+    def can_take(
+        self, count: int, beside: Match | None = None, released: Iterable[Hold] = ()
+    ) -> bool:
         """Whether `count` pages are free or can be evicted; with `beside`, after holding that
-        match too."""
+        match too; with `released`, if those were released before."""
+        coming = self.store.released_by([hold.path[hold.first :] for hold in released])
         ours = 0
         if beside is not None:
             unpinned = self.store.unpinned_pages
-            ours = sum(node in unpinned for node in beside.path[beside.first :])
-        return count <= self.pages.free + self.evictable_pages - ours
+            ours = sum(n in unpinned or n in coming for n in beside.path[beside.first :])
+        return count <= self.pages.free + self.evictable_pages + len(coming) - ours
 
     def take(self, count: int, held: list[int]) -> None:
         """Moves `count` pages to the end of `held`, evicting as many as are missing; ask

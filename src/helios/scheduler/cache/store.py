@@ -7,7 +7,8 @@ doesn't know who pins; `PrefixCache` calls it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 
 from helios.runtime.geometry import HistoryRules
 from helios.scheduler.cache.matching import first_page
@@ -64,6 +65,11 @@ class PrefixStore:
             self.unpinned_pages[node] = None
         else:
             self._free(node)
+
+    def released_by(self, paths: Iterable[Sequence[PrefixNode]]) -> set[PrefixNode]:
+        """The nodes whose pages nobody would need any more, if these pins were let go of."""
+        pins = Counter(node for path in paths for node in path)
+        return {node for node, count in pins.items() if node.pins == count and node.page != NO_PAGE}
 
     def put(
         self, parent: PrefixNode, tokens: tuple[int, ...], page: int
