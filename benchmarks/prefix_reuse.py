@@ -6,8 +6,8 @@
 Everything that is compared takes turns in one run, so that all see the same machine; medians with
 smallest..largest.
 
-- first-token: time to the first token of a prompt of which nothing is cached, its first half (in whole
-  pages), or all but its last token, beside what the reused part takes alone.
+- first-token: time to the first token of a prompt of which nothing is cached, its first half in
+  whole pages, or all but its last token, beside what the reused part takes alone.
 - throughput: output and prompt tokens a second with prefix reuse and without, where every prompt is
   new: mostly decoding, and mostly prefill.
 - memory: bytes of a cached token and of a snapshot, on the device, in host memory and in files.
