@@ -193,15 +193,38 @@ def test_metrics_count_what_happened(real_server: ServerProcess) -> None:
     assert grew("flare_launches", operation="prefill") > grew("flare_rounds", operation="prefill")
 
 
-LIFECYCLE = """
-    requests_submitted_total requests_rejected_total requests_running requests_waiting
-    prefix_queries_total prefix_hits_total prefix_queried_tokens_total prefix_reused_tokens_total
-    pages_published_total pages_evicted_total snapshots_published_total snapshots_evicted_total
-    slots_used slots_free pages_used pages_cached pages_free snapshots_used snapshots_cached
-    snapshots_free request_slots cache_pages cache_bytes snapshot_rows preemptions_total
-    preemptions_by_snapshot_total integrity_violations_total round_device_seconds_total
-    round_predicted_seconds_total round_prediction_error_seconds_total
-""".split()
+LIFECYCLE = (
+    "requests_submitted_total",
+    "requests_rejected_total",
+    "requests_running",
+    "requests_waiting",
+    "prefix_queries_total",
+    "prefix_hits_total",
+    "prefix_queried_tokens_total",
+    "prefix_reused_tokens_total",
+    "pages_published_total",
+    "pages_evicted_total",
+    "snapshots_published_total",
+    "snapshots_evicted_total",
+    "slots_used",
+    "slots_free",
+    "pages_used",
+    "pages_cached",
+    "pages_free",
+    "snapshots_used",
+    "snapshots_cached",
+    "snapshots_free",
+    "request_slots",
+    "cache_pages",
+    "cache_bytes",
+    "snapshot_rows",
+    "preemptions_total",
+    "preemptions_by_snapshot_total",
+    "integrity_violations_total",
+    "round_device_seconds_total",
+    "round_predicted_seconds_total",
+    "round_prediction_error_seconds_total",
+)
 LABELS = {"core", "kernel_path", "le", "operation", "reason", "route", "status", "version"}
 
 
