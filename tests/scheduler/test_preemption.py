@@ -52,6 +52,8 @@ def test_pages_that_nobody_needed_are_there_at_readmission() -> None:
         driver.submit(*requests)
         drain_preempting(driver)
         assert_as_alone(driver, *requests)
+        counters = driver.scheduler.counters
+        assert (counters.preemptions > 0, counters.preemptions_by_snapshot) == (True, 0)
     assert prefilled(without) > 24
     assert prefilled(with_reuse) < prefilled(without)
 
@@ -69,6 +71,7 @@ def test_a_snapshot_at_preemption_lets_the_request_resume(history: History) -> N
     driver.submit(urgent)
     launched = driver.drain()
     assert driver.scheduler.counters.preemptions == 1
+    assert driver.scheduler.counters.preemptions_by_snapshot == 1
     assert_as_alone(driver, low, urgent)
     assert driver.got[2].finish is Finish.LIMIT
     assert launched.index("resume.b1") > launched.index("snapshot.b1")

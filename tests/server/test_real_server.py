@@ -193,6 +193,74 @@ def test_metrics_count_what_happened(real_server: ServerProcess) -> None:
     assert grew("flare_launches", operation="prefill") > grew("flare_rounds", operation="prefill")
 
 
+LIFECYCLE = (
+    "requests_submitted_total",
+    "requests_rejected_total",
+    "requests_running",
+    "requests_waiting",
+    "prefix_queries_total",
+    "prefix_hits_total",
+    "prefix_queried_tokens_total",
+    "prefix_reused_tokens_total",
+    "pages_published_total",
+    "pages_evicted_total",
+    "snapshots_published_total",
+    "snapshots_evicted_total",
+    "slots_used",
+    "slots_free",
+    "pages_used",
+    "pages_cached",
+    "pages_free",
+    "snapshots_used",
+    "snapshots_cached",
+    "snapshots_free",
+    "request_slots",
+    "cache_pages",
+    "cache_bytes",
+    "snapshot_rows",
+    "preemptions_total",
+    "preemptions_by_snapshot_total",
+    "integrity_violations_total",
+    "round_device_seconds_total",
+    "round_predicted_seconds_total",
+    "round_prediction_error_seconds_total",
+)
+LABELS = {"core", "kernel_path", "le", "operation", "reason", "route", "status", "version"}
+
+
+@pytest.mark.clause("OBS-6")
+def test_metrics_tell_of_all_work_and_nothing_of_a_request(real_server: ServerProcess) -> None:
+    before = real_server.metrics()
+    body = {"model": "tiny", "prompt": "whispered words " * 9, "max_tokens": 3, "temperature": 0}
+    for _ in range(2):
+        answer = real_server.http.post(
+            "/v1/completions", json=body, headers={"x-request-id": "secretive-id"}
+        ).json()
+    real_server.http.get("/v1/models/whispered-name")
+    real_server.http.get("/whispered-path")
+    after = real_server.metrics()
+
+    def grew(name: str) -> float:
+        return after[f"flare_{name}"] - before.get(f"flare_{name}", 0)
+
+    assert {f"flare_{name}" for name in LIFECYCLE} <= after.keys()
+    assert grew("requests_submitted_total") == grew("prefix_queries_total") == 2
+    assert grew("prefix_hits_total") == 1
+    usage = answer["usage"]
+    assert grew("prefix_reused_tokens_total") == usage["prompt_tokens_details"]["cached_tokens"] > 9
+    assert grew("prefix_queried_tokens_total") == 2 * (usage["prompt_tokens"] - 1)
+    assert grew("pages_published_total") > 0
+    assert grew("snapshots_published_total") > 0
+    assert grew("round_device_seconds_total") > 0
+    assert grew('launches_total{operation="prefill"}') > 0
+    assert grew('requests_finished_total{reason="limit"}') == 2
+    text = real_server.http.get("/metrics").text
+    families = list(text_string_to_metric_families(text))
+    assert {label for f in families for s in f.samples for label in s.labels} == LABELS
+    assert "whispered" not in text
+    assert "secretive" not in text
+
+
 @pytest.mark.clause("HTTP-1")
 def test_permits_are_the_cores_queue_and_the_slots(
     real_server: ServerProcess, core_folder: Path
