@@ -68,6 +68,10 @@ def lane_fault(
     for score, target in zip(answer.scores, work.targets, strict=True):
         if target >= 0 and not score <= _ROUNDING:
             return f"the logprob of prompt token {target} is {score}"
+    wanted = resident.top_logprobs if emitted else 0
+    fault = alternatives_fault(answer, min(wanted, vocabulary_tokens))
+    if fault is not None:
+        return fault
     expected_finish = DeviceFinish.RUNNING
     if emitted:
         token = answer.tokens[0]
@@ -80,4 +84,20 @@ def lane_fault(
             expected_finish = DeviceFinish.LIMIT
     if answer.finish != expected_finish:
         return f"the lane's finish is {answer.finish!r}, not {expected_finish!r}"
+    return None
+
+
+def alternatives_fault(answer: LaneCompletion, wanted: int) -> str | None:
+    """What is wrong with the likeliest tokens that a lane reports; `wanted` is 0 where it emits
+    nothing, or its request asked for none."""
+    if len(answer.alternatives) != bool(wanted):
+        return f"alternatives of {len(answer.alternatives)} tokens came, {int(bool(wanted))} are due"
+    for tokens, logprobs in answer.alternatives:
+        if len(tokens) != wanted or len(set(tokens)) != wanted:
+            return f"{len(tokens)} alternatives came ({len(set(tokens))} different), not {wanted}"
+        before = _ROUNDING
+        for logprob in logprobs:
+            if not logprob <= before:
+                return f"alternatives' logprobs are {list(logprobs)}"
+            before = logprob
     return None

@@ -94,6 +94,7 @@ class Fences:
                 answer.logprobs,
                 finish,
                 progress.reused,
+                answer.alternatives,
             )
         )
         if finish is not None:

@@ -118,6 +118,11 @@ class Resident:
     rounds_in_flight: int = 0
     last_turn: int = 0
     ended_on_device: bool = False
+    # Read for each lane of each round.
+    top_logprobs: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.top_logprobs = self.progress.request.sampling.top_logprobs
 
     @property
     def rank(self) -> Rank:
