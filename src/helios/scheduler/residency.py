@@ -224,10 +224,11 @@ class Residency:
         self._snapshots.drop(resident)
 
     def settle(self, resident: Resident) -> None:
-        """Gives back what an ending resident holds once none of its rounds is due or in flight."""
+        """Gives back what an ending resident holds once none of its rounds is due or in flight and
+        the host has decided about its last token."""
         if resident.phase is not Phase.ENDING or resident.rounds_in_flight:
             return
-        if resident.due_endpoint >= 0:
+        if resident.due_endpoint >= 0 or resident.undecided:
             return
         self.residents.remove(resident)
         self.slots.give_back(resident.slot)

@@ -3,7 +3,8 @@
 Pure host code: it knows the geometry, not the device. The worker calls it in this order, each
 turn: `submit` and `cancel` for what arrived; `plan` while `can_plan`, and `begin` for each round
 once the runtime has taken it; `complete` with the oldest round's completion. Planning needs the
-state at submission alone, so a second round can be planned while the first one runs.
+state at submission alone, so a second round can be planned while the first one runs. A request
+with `host_stops` may be ended by `stop` between `complete` and whatever is called next.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ class Scheduler:
     def cancel(self, request_id: int) -> list[Event]:
         """Ends a request wherever it is; none of its tokens are reported any more. What it holds
         comes back at its last fence. An unknown or ended request is ignored."""
+        self.proceed()
         progress = self._live.find(request_id)
         if progress is None:
             return []
@@ -164,6 +166,19 @@ class Scheduler:
             event for progress in self._live for event in self.cancel(progress.request.request_id)
         ]
 
+    def stop(self, request_id: int) -> None:
+        """Ends a request with `host_stops` at the token that the last `complete` reported, with
+        `Finish.STOP` whatever its event says. No round of it is planned any more; what it has
+        computed and not published is dropped, and what it holds comes back at its last fence."""
+        progress = self._live.find(request_id)
+        assert progress is not None, "a request is stopped that isn't live"
+        self._fences.stop(progress)
+
+    def proceed(self) -> None:
+        """Whom `stop` hasn't ended goes on, or ends as its round said. Planning, cancelling and
+        the next completion do this by themselves."""
+        self._fences.proceed()
+
     def _resident_of(self, progress: Progress) -> Resident | None:
         for resident in self._residency.residents:
             if resident.progress is progress:
@@ -180,6 +195,7 @@ class Scheduler:
         """The next round, or None where nothing can go on before a fence or an arrival. A planned
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
+        self.proceed()
         self._admit()
         outstanding = len(self._in_flight)
         planned = self._planner.plan(outstanding)
@@ -216,6 +232,7 @@ class Scheduler:
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
+        self.proceed()
         flight = self._in_flight.popleft()
         self._planner.learn(flight.planned, completion)
         return self._fences.passed(flight, completion)
@@ -223,6 +240,7 @@ class Scheduler:
     def fail(self, message: str) -> list[Event]:
         """The device has failed: fails every live request and takes no more. Nothing is reused,
         so the rounds in flight are forgotten."""
+        self.proceed()
         self.failure = message
         events: list[Event] = []
         for progress in self._live:
