@@ -327,14 +327,11 @@ class Engine:
 
 def _submit_message(pending: _Pending) -> Submit:
     prepared = pending.prepared
-    sampling = prepared.sampling
     return Submit(
         pending.request_id,
         prepared.prompt_tokens,
         prepared.output_limit,
-        Sampling(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
-        ),
+        Sampling.of(prepared.sampling),
         list(prepared.eos_ids),
         prepared.priority,
     )

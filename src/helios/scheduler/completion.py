@@ -90,8 +90,9 @@ def lane_fault(
 def alternatives_fault(answer: LaneCompletion, wanted: int) -> str | None:
     """What is wrong with the likeliest tokens that a lane reports; `wanted` is 0 where it emits
     nothing, or its request asked for none."""
-    if len(answer.alternatives) != bool(wanted):
-        return f"alternatives of {len(answer.alternatives)} tokens came, {int(bool(wanted))} are due"
+    due = int(wanted > 0)
+    if len(answer.alternatives) != due:
+        return f"alternatives of {len(answer.alternatives)} tokens came, {due} are due"
     for tokens, logprobs in answer.alternatives:
         if len(tokens) != wanted or len(set(tokens)) != wanted:
             return f"{len(tokens)} alternatives came ({len(set(tokens))} different), not {wanted}"

@@ -108,14 +108,11 @@ class GenerationEndpoint:
 
 
 def _submit(request_id: int, prepared: PreparedRequest) -> Submit:
-    sampling = prepared.sampling
     return Submit(
         request_id,
         prepared.prompt_tokens,
         prepared.output_limit,
-        Sampling(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
-        ),
+        Sampling.of(prepared.sampling),
         list(prepared.eos_ids),
         prepared.priority,
     )

@@ -6,20 +6,45 @@ direction). The in-process engine passes the same objects without encoding them.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+from helios.runtime.rounds import SamplingParameters
 
 # `TokensEvent.finish` holds its values.
 from helios.scheduler.events import Finish as Finish
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
-    """A request's sampling parameters, all defaults resolved."""
+    """A request's sampling parameters, all defaults resolved: `SamplingParameters` on the wire."""
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_tokens: tuple[int, ...] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+
+    @staticmethod
+    def of(parameters: SamplingParameters) -> Sampling:
+        """What carries these parameters."""
+        return Sampling(*(getattr(parameters, name) for name in _SAMPLING))
+
+    def parameters(self) -> SamplingParameters:
+        """What it carries."""
+        return SamplingParameters(**{name: getattr(self, name) for name in _SAMPLING})
+
+
+_SAMPLING: Final = Sampling.__struct_fields__
 
 
 # ---------------------------------------------------------------- client to worker
@@ -81,13 +106,15 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
 class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`.
     `prompt_logprobs` are those of the prompt's tokens from the second on, in the first event of a
-    request that asked for them."""
+    request that asked for them. `alternatives` are the likeliest tokens and their logprobs for each
+    token of a request that asked for some."""
 
     request_id: int
     tokens: list[int]
     logprobs: list[float]
     finish: int
     prompt_logprobs: list[float] = []
+    alternatives: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):

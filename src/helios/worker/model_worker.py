@@ -16,7 +16,7 @@ from typing import Final, Protocol, assert_never
 
 from helios.errors import AdmissionError, HeliosError
 from helios.runtime.geometry import Geometry, ProgramInfo
-from helios.runtime.rounds import Completion, Round, SamplingParameters
+from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
     Event,
     PromptScored,
@@ -167,18 +167,11 @@ class ModelWorker:
                     assert_never(message)
 
     def _submit(self, message: Submit) -> None:
-        sampling = message.sampling
         request = Request(
             request_id=message.request_id,
             prompt=tuple(message.prompt_tokens),
             output_limit=message.output_limit,
-            sampling=SamplingParameters(
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                min_p=sampling.min_p,
-                seed=sampling.seed,
-            ),
+            sampling=message.sampling.parameters(),
             eos_ids=tuple(message.eos_ids),
             priority=message.priority,
             score_prompt=message.score_prompt,
@@ -212,6 +205,7 @@ class ModelWorker:
                         list(event.logprobs),
                         event.finish or 0,
                         list(scores),
+                        list(event.alternatives),
                     )
                 )
                 scores = ()
