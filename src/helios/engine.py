@@ -28,7 +28,6 @@ from helios.worker.messages import (
     FromWorker,
     ReadStatistics,
     RejectedEvent,
-    Sampling,
     Shutdown,
     Statistics,
     Submit,
@@ -96,7 +95,13 @@ class Engine:
         self._registering = threading.Lock()
         self._queue_capacity = model.scheduler.queue_limit
         self._channel = InProcessChannel(self._deliver)
-        self._worker = ModelWorker(model.runtime, self._channel, model.scheduler)
+        self._worker = ModelWorker(
+            model.runtime,
+            self._channel,
+            model.scheduler,
+            open_tokenizer=lambda: frontend.tokenizer,
+            origin_ns=model.origin_ns,
+        )
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
         self._thread.start()
 
@@ -247,7 +252,7 @@ class Engine:
             if self._failure is not None:
                 raise self._failure
             self._pending.update((one.request_id, one) for one in pending)
-        self._channel.post([_submit_message(one) for one in pending])
+        self._channel.post([Submit.of(one.request_id, one.prepared) for one in pending])
         return pending
 
     def _abandon(self, pending: _Pending) -> None:
@@ -323,18 +328,6 @@ class Engine:
                         pending.events.put(message)
                 case WorkerReady() | WorkerFailed():
                     pass  # `open` returns when ready; `_run` sees the failure itself
-
-
-def _submit_message(pending: _Pending) -> Submit:
-    prepared = pending.prepared
-    return Submit(
-        pending.request_id,
-        prepared.prompt_tokens,
-        prepared.output_limit,
-        Sampling.of(prepared.sampling),
-        list(prepared.eos_ids),
-        prepared.priority,
-    )
 
 
 def _generation(prepared: PreparedRequest, deltas: Iterator[Delta]) -> Generation:

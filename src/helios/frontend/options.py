@@ -22,7 +22,9 @@ class GenerationOptions:
     `logit_bias` adds to the logits of the ids that it names; `allowed_token_ids` are the only ids
     that may come; `bad_words` are texts or sequences of ids that may not. Before `min_tokens`
     tokens the output doesn't end; with `ignore_eos` it ends at its limit alone. `top_logprobs` asks
-    for so many of the likeliest tokens wherever one is sampled.
+    for so many of the likeliest tokens wherever one is sampled. The text ends before the first of
+    the strings in `stop`, the tokens before one of `stop_token_ids` or `stop_token_sequences`;
+    their limits are in `stop_checks`.
     """
 
     max_tokens: int | None = None
@@ -41,6 +43,9 @@ class GenerationOptions:
     allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str | Sequence[int]] | None = None
     top_logprobs: int | None = None
+    stop: str | Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    stop_token_sequences: Sequence[Sequence[int]] | None = None
 
 
 def check_types(options: GenerationOptions) -> None:
@@ -80,6 +85,16 @@ def _are_biases(value: Any) -> bool:
     )
 
 
+def _are_sequences(value: Any) -> bool:
+    return _is_list(value) and all(map(_are_whole, value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, str) or (
+        _is_list(value) and all(isinstance(text, str) for text in value)
+    )
+
+
 _WHOLE: Final = (_is_whole, "an integer")
 _KINDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "max_tokens": _WHOLE,
@@ -92,4 +107,7 @@ _KINDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "logit_bias": (_are_biases, "an object of token ids and numbers"),
     "allowed_token_ids": (_are_whole, "a list of token ids"),
     "bad_words": (_are_words, "a list of texts"),
+    "stop": (_are_texts, "a text or a list of texts"),
+    "stop_token_ids": (_are_whole, "a list of token ids"),
+    "stop_token_sequences": (_are_sequences, "a list of lists of token ids"),
 }

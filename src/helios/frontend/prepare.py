@@ -18,6 +18,8 @@ from helios.frontend.markers import MarkerGuard
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
 from helios.frontend.sampling import SamplingResolver
+from helios.frontend.stop_checks import stop_conditions
+from helios.frontend.stops import NO_STOPS, StopConditions
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
@@ -40,6 +42,7 @@ class PreparedRequest:
     eos_ids: tuple[int, ...]
     continues: bool
     priority: int = 0
+    stops: StopConditions = NO_STOPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,12 @@ class Preparer:
             eos_ids=() if options.ignore_eos else self._eos_ids,
             continues=continues,
             priority=_priority(options.priority),
+            stops=stop_conditions(
+                options.stop,
+                options.stop_token_ids,
+                options.stop_token_sequences,
+                sampled_tokens=limits.sampled_tokens,
+            ),
         )
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:

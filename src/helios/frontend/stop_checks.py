@@ -1,7 +1,8 @@
 """What clients may ask of stops: limits and combinations, as the API states them.
 
 Takes the request fields `stop`, `stop_token_ids` and `stop_token_sequences`, of the right types
-(`options.check_types`), and gives `StopConditions`. Each refusal names the field and what to send instead.
+(`options.check_types`), and gives `StopConditions`. Each refusal names the field and what to send
+instead.
 """
 
 from __future__ import annotations

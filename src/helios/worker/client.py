@@ -1,7 +1,7 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
 All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
-so a slow reader holds up nobody. When the worker dies, every pending request gets a typed error
+up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker dies, every pending request gets a typed error
 and `failure` says why from then on.
 """
 
@@ -16,6 +16,7 @@ from typing import Final
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
+from helios.worker.event_budget import event_budget
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     Cancel,
@@ -58,6 +59,7 @@ class ModelClient:
         self._requests: dict[int, asyncio.Queue[RequestEvent | HeliosError]] = {}
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
         self._outgoing: list[ToWorker] = []
+        self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._ending = False
         self._reading = loop.create_task(self._read(), name="helios worker messages")
@@ -87,7 +89,9 @@ class ModelClient:
             yield _cancelled(request.request_id)
             return
         assert request.request_id not in self._requests, "a pending request has this id"
-        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue()
+        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue(
+            event_budget(request, self._event_capacity)
+        )
         self._requests[request.request_id] = events
         self._post(request)
         ended = False
@@ -183,6 +187,7 @@ class ModelClient:
         self, message: WorkerReady | TokensEvent | RejectedEvent | FailedEvent | Statistics
     ) -> None:
         if isinstance(message, WorkerReady):
+            self._event_capacity = message.event_capacity
             self._ready.set_result(message)
         elif isinstance(message, Statistics):
             answer = self._statistics.popleft()
@@ -190,8 +195,15 @@ class ModelClient:
                 answer.set_result(message)
         else:
             events = self._requests.get(message.request_id)
-            if events is not None:  # else its reader has gone
-                events.put_nowait(message)
+            if events is None:  # its reader has gone
+                return
+            if events.full():
+                raise ExecutionError(
+                    f"request {message.request_id} had more events than its output can have",
+                    where="model worker",
+                    remedy=_RESTART,
+                )
+            events.put_nowait(message)
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure

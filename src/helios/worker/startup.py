@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -22,20 +23,33 @@ from helios.worker.messages import WorkerReady
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import asked_capacities, open_served_core
 
+if TYPE_CHECKING:
+    from helios.frontend.tokenizer import Tokenizer
+
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model that can serve. `startup_ms` holds each phase's duration in milliseconds."""
+    """A model that can serve. `startup_ms` holds each phase's duration in milliseconds; times of
+    tokens count from `origin_ns`, when the native runtime began to start."""
 
     core: OpenedCore
     native: NativeModel
     scheduler: SchedulerOptions
+    origin_ns: int
     startup_ms: dict[str, float] = field(default_factory=dict)
 
     @property
     def runtime(self) -> ModelRuntime:
         """The rank that takes rounds."""
         return self.native.runtime
+
+    def open_tokenizer(self) -> Tokenizer:
+        """The core's tokenizer. Raises CoreError."""
+        # Imported on use: most workers never need it.
+        from helios.frontend.tokenizer import Tokenizer
+
+        resource = self.core.deployment.tokenizer_resource
+        return Tokenizer(self.core.read_resource(resource, ResourceKind.TOKENIZER))
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
@@ -51,6 +65,8 @@ class LoadedModel:
             queue_capacity=self.scheduler.queue_limit,
             startup_ms=self.startup_ms,
             snapshots=geometry.snapshot_rows,
+            origin_ns=self.origin_ns,
+            event_capacity=self.core.contract.defaults.event_capacity or 0,
         )
 
 
@@ -84,6 +100,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
         core,
         native,
         resolved_scheduler(options.scheduler, core.contract.defaults),
+        opened,
         {name: ns / 1e6 for name, ns in phases.items()},
     )
 
