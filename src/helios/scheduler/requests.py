@@ -21,7 +21,8 @@ class Request:
     `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
     token whether the request goes on (`Scheduler.stop`); `score_prompt` that the logprob of each
     prompt token but the first is wanted; `prefix_reuse` whether it may begin from pages and
-    snapshots of earlier requests and leave its own to later ones.
+    snapshots of earlier requests and leave its own to later ones. `sibling_of` is the id of the
+    live request that has the same prompt and computes it for both.
     """
 
     request_id: int
@@ -33,6 +34,7 @@ class Request:
     host_stops: bool = False
     score_prompt: bool = False
     prefix_reuse: bool = True
+    sibling_of: int | None = None
 
     @property
     def stored_tokens(self) -> int:

@@ -55,6 +55,10 @@ class Residency:
         self._refused: Progress | None = None
         self._refused_slack = 0
 
+    def of(self, progress: Progress) -> Resident | None:
+        """The resident of a request, if it is one."""
+        return next((r for r in self.residents if r.progress is progress), None)
+
     # ------------------------------------------------------------ admission
 
     def can_admit(self) -> bool:

@@ -28,9 +28,10 @@ from helios.scheduler.planned import ADMITTING, PROMPTS, PlannedRound, advance
 from helios.scheduler.planning import RoundPlanner
 from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import rank_of
-from helios.scheduler.requests import Ending, Progress, Request, Resident
+from helios.scheduler.requests import Ending, Progress, Request
 from helios.scheduler.residency import Residency
 from helios.scheduler.second_tier import SecondTier
+from helios.scheduler.siblings import Siblings
 from helios.scheduler.slots import SlotPool
 from helios.scheduler.snapshots import Snapshots
 from helios.scheduler.waiting import Waiting
@@ -78,6 +79,7 @@ class Scheduler:
         )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self._in_flight: deque[InFlight] = deque()
+        self._siblings = Siblings(self._live, self._residency, self._in_flight, shares=reuse)
         self._frames = min(self.options.frames_in_flight, geometry.frames)
         self._arrivals = 0
         self._rounds = 0
@@ -94,8 +96,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return len(self._residency.waiting)
+        """Requests that wait for a slot, or for their leader's prompt."""
+        return len(self._residency.waiting) + len(self._siblings)
 
     @property
     def frames_in_flight(self) -> int:
@@ -105,7 +107,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether no request is live and nothing is held for one."""
-        return not (self._residency.residents or self._residency.waiting)
+        return not (self._residency.residents or self.waiting)
 
     # ------------------------------------------------------------ requests
 
@@ -127,7 +129,8 @@ class Scheduler:
         rank = rank_of(self._rounds, request.priority, self._arrivals)
         progress = Progress(request, rank, list(request.prompt))
         self._live.add(progress)
-        self._residency.waiting.put(progress)
+        if not self._siblings.hold(progress):
+            self._residency.waiting.put(progress)
 
     def _check(self, request: Request) -> None:
         check_request(request, self.geometry)
@@ -138,9 +141,12 @@ class Scheduler:
             )
         # Counted over queue and slots together: a burst arrives before any of it can be given a
         # slot, and a slot may still be held to its fence by a request that has had its last event.
-        if len(self._live) >= self.options.queue_limit + self.slots.slots:
+        # Siblings of a live request count with it.
+        leader = None if request.sibling_of is None else self._live.find(request.sibling_of)
+        leaders = self._live.leaders
+        if leader is None and leaders >= self.options.queue_limit + self.slots.slots:
             raise AdmissionError(
-                f"{len(self._live)} requests run or wait already",
+                f"{leaders} requests run or wait already",
                 where=where,
                 remedy="Try again later",
             )
@@ -152,11 +158,11 @@ class Scheduler:
         progress = self._live.find(request_id)
         if progress is None:
             return []
-        resident = self._resident_of(progress)
-        if resident is None:
-            self._residency.waiting.remove(progress)
-        else:
+        resident = self._residency.of(progress)
+        if resident is not None:
             self._residency.end(resident, Ending.CANCELLED)
+        elif not self._siblings.remove(progress):
+            self._residency.waiting.remove(progress)
         self._live.retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]
 
@@ -178,12 +184,6 @@ class Scheduler:
         """Whom `stop` hasn't ended goes on, or ends as its round said. Planning, cancelling and
         the next completion do this by themselves."""
         self._fences.proceed()
-
-    def _resident_of(self, progress: Progress) -> Resident | None:
-        for resident in self._residency.residents:
-            if resident.progress is progress:
-                return resident
-        return None
 
     # ------------------------------------------------------------ rounds
 
@@ -208,6 +208,9 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to those that can have one now."""
         residency = self._residency
+        if self._siblings:
+            for progress in self._siblings.release():
+                residency.waiting.put(progress)
         while True:
             if residency.can_admit():
                 residency.admit()
@@ -249,6 +252,7 @@ class Scheduler:
         self._in_flight.clear()
         self._snapshots.fail()
         self._residency.waiting.clear()
+        self._siblings.clear()
         for resident in list(self._residency.residents):
             resident.rounds_in_flight = 0
             self._residency.end(resident, Ending.FAILED)
@@ -273,6 +277,7 @@ class Scheduler:
         return inspect(
             self._residency,
             self._live,
+            self._siblings,
             [flight.planned.residents for flight in self._in_flight],
             self._snapshots.rows,
         )
