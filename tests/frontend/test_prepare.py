@@ -189,6 +189,7 @@ def test_the_output_limit() -> None:
         limit(0)
 
 
+@pytest.mark.clause("FRONT-16")
 def test_sampling_comes_from_the_request_then_the_contract_then_the_api() -> None:
     def prepare(options: GenerationOptions, **defaults: float) -> tuple[float, int, float, float]:
         preparer = byte_level_frontend(sampling=defaults).preparer
