@@ -29,17 +29,20 @@ from native_launches import (
     BF16,
     F32,
     PACKINGS,
+    PROCESSING,
     Q8,
     Q16,
     STORAGES,
     Bench,
     Launch,
+    count_sampled,
     embed,
     head_launches,
     linear,
     model_step,
     rms_norm,
     sample,
+    sample_processed,
     silu,
 )
 
@@ -88,7 +91,14 @@ def launch_cost(launch: Launch) -> tuple[float, float, str]:
         context = float(launch.operands["positions"].astype(np.float64).sum()) + rows
         q_heads, head_dim = integers["q_heads"], integers["head_dim"]
         return launch.operands["k_plane"].nbytes * 2.0, 4 * context * q_heads * head_dim, "float"
-    touched = {"sample": "logits", "embed": "out", "rms_norm": "x", "rope_and_cache": "qkv"}
+    touched = {
+        "sample": "logits",
+        "sample_processed": "logits",
+        "count_sampled": "tokens",
+        "embed": "out",
+        "rms_norm": "x",
+        "rope_and_cache": "qkv",
+    }
     return launch.operands[touched[launch.kernel]].nbytes, 0.0, "float"
 
 
@@ -188,6 +198,20 @@ def other_rows() -> Rows:
     for rows in (1, 32):
         for label, parameters in SAMPLERS.items():
             yield f"sample M={rows} 49152 {label}", partial(sample, rows, 49152, **parameters)
+            yield (
+                f"sample_processed M={rows} 49152 {label}",
+                partial(sample_processed, rows, 49152, {}, **parameters),
+            )
+        for label, asks in PROCESSING.items():
+            yield (
+                f"sample_processed M={rows} 49152 temperature, {label}",
+                partial(sample_processed, rows, 49152, asks),
+            )
+        yield f"count_sampled M={rows}, nothing", partial(count_sampled, rows, 49152, {})
+        yield (
+            f"count_sampled M={rows}, penalties",
+            partial(count_sampled, rows, 49152, PROCESSING["penalties"]),
+        )
 
 
 def report_model(bench: Bench, ceilings: Ceilings) -> None:

@@ -7,7 +7,7 @@ step, and `Bench`, which runs launch lists on a replayer. Nothing here prints.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios import _native
-from helios.kernels.catalogue import BY_NAME, CATALOGUE, ActivationFormat
+from helios.kernels.catalogue import (
+    BIAS_CAPACITY,
+    BY_NAME,
+    CATALOGUE,
+    SAMPLING_ROW_NBYTES,
+    TOP_CAPACITY,
+    ActivationFormat,
+)
 
 Array = NDArray[Any]
 F32, BF16, Q8, Q16 = ActivationFormat
@@ -233,6 +240,54 @@ def sample(rows: int, vocab: int, *, temperature: float, top_k: int = 0, top_p: 
          "logprobs": np.zeros(rows, np.float32)},
         {"capacity": rows, "vocab": vocab, "stride": vocab},
     )  # fmt: skip
+
+
+# What a request may ask of its logits, as fields of its state row and sampling row.
+PROCESSING: dict[str, dict[str, float]] = {
+    "nothing": {},
+    "penalties": {"repetition": 1.1, "presence": 0.5, "frequency": 0.5},
+    "300 biases": {"biases": 300},
+    "mask": {"masked": 1},
+    "20 alternatives": {"top_logprobs": 20},
+}
+
+
+def sample_processed(rows: int, vocab: int, asks: Mapping[str, float], *, temperature: float = 1.0,
+                     top_k: int = 0, top_p: float = 1.0) -> Launch:  # fmt: skip
+    """A `sample_processed` launch; every lane samples and asks alike."""
+    plain = sample(rows, vocab, temperature=temperature, top_k=top_k, top_p=top_p)
+    state = plain.operands["state"]
+    state[:, 48:60].view(np.float32)[:] = [
+        asks.get(name, 0.0) for name in ("repetition", "presence", "frequency")
+    ]
+    sampling = np.zeros((rows, SAMPLING_ROW_NBYTES), np.uint8)
+    head = sampling[:, :20].view(np.int32)
+    head[:, 0], head[:, 2], head[:, 4] = (
+        int(asks.get(name, 0)) for name in ("top_logprobs", "biases", "masked")
+    )
+    sampling[:, 448:2496].view(np.int32)[:] = RNG.choice(vocab, BIAS_CAPACITY, replace=False)
+    sampling[:, 2496:4544].view(np.float32)[:] = RNG.standard_normal(BIAS_CAPACITY, np.float32)
+    outputs = (RNG.random((rows, vocab)) < 0.01).astype(np.int32)
+    extra = {
+        "sampling": sampling,
+        "token_counts": outputs + (RNG.random((rows, vocab)) < 0.02).astype(np.int32),
+        "output_counts": outputs,
+        "token_mask": RNG.integers(0, 2**32, (rows, -(-vocab // 32)), np.uint32),
+        "top_tokens": np.zeros((rows, TOP_CAPACITY), np.int32),
+        "top_logprobs": np.zeros((rows, TOP_CAPACITY), np.float32),
+    }
+    return Launch("sample_processed", {**plain.operands, **extra}, plain.integers)
+
+
+def count_sampled(rows: int, vocab: int, asks: Mapping[str, float]) -> Launch:
+    """A `count_sampled` launch of lanes that run."""
+    sampled = sample_processed(rows, vocab, asks).operands
+    state = sampled["state"]
+    state[:, 16:20].view(np.int32)[:] = 1
+    taken = ("rows", "slot", "state", "sampling", "token_counts", "output_counts", "tokens")
+    operands = {name: sampled[name] for name in taken}
+    operands["generation"] = np.ones(rows, np.int32)
+    return Launch("count_sampled", operands, {"capacity": rows, "vocab": vocab})
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,22 @@ constexpr Names kPageIntegers = {"capacity", "page_tokens", "table_pages", "elem
 constexpr Names kCopyRowsOperands = {"rows", "source", "destination", "buffer"};
 constexpr Names kCopyRowsIntegers = {"capacity", "elements", "dtype"};
 
+constexpr Names kInitializeSamplingOperands = {
+    "rows",         "slot",          "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "min_tokens",   "top_logprobs",  "stop_ids",           "bias_tokens",      "bias",
+    "bad_words",    "recent",        "mask",               "state",            "sampling",
+    "token_counts", "output_counts", "token_mask"};
+constexpr Names kCountsIntegers = {"capacity", "vocab"};
+
+constexpr Names kSampleProcessedOperands = {
+    "rows",          "lane?",      "slot",          "query_length?", "state",
+    "sampling",      "token_counts", "output_counts", "token_mask",  "grammar_mask?",
+    "logits",        "tokens",     "logprobs",      "top_tokens",    "top_logprobs"};
+
+constexpr Names kCountSampledOperands = {"rows",     "slot",         "generation",
+                                         "sampled?", "tokens",       "state",
+                                         "sampling", "token_counts", "output_counts"};
+
 constexpr KernelSpec kCatalogue[] = {
     {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
     {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
@@ -110,6 +126,9 @@ constexpr KernelSpec kCatalogue[] = {
     {"save_page", kSavePageOperands, kPageIntegers, {}},
     {"load_page", kLoadPageOperands, kPageIntegers, {}},
     {"copy_rows", kCopyRowsOperands, kCopyRowsIntegers, {}},
+    {"initialize_sampling", kInitializeSamplingOperands, kCountsIntegers, {}},
+    {"sample_processed", kSampleProcessedOperands, kSampleIntegers, {}},
+    {"count_sampled", kCountSampledOperands, kCountsIntegers, {}},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

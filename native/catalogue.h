@@ -39,9 +39,12 @@ enum class KernelId : int {
   kSavePage,
   kLoadPage,
   kCopyRows,
+  kInitializeSampling,
+  kSampleProcessed,
+  kCountSampled,
 };
 
-inline constexpr int kKernelCount = 23;
+inline constexpr int kKernelCount = 26;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
@@ -178,5 +181,29 @@ namespace copy_rows {
 enum Operand { kRows, kSource, kDestination, kBuffer };
 enum Integer { kCapacity, kElements, kDtype };
 }  // namespace copy_rows
+
+namespace initialize_sampling {
+enum Operand {
+  kRows, kSlot, kRepetitionPenalty, kPresencePenalty, kFrequencyPenalty, kMinTokens, kTopLogprobs,
+  kStopIds, kBiasTokens, kBias, kBadWords, kRecent, kMask, kState, kSampling, kTokenCounts,
+  kOutputCounts, kTokenMask,
+};
+enum Integer { kCapacity, kVocab };
+}  // namespace initialize_sampling
+
+namespace sample_processed {
+enum Operand {
+  kRows, kLane, kSlot, kQueryLength, kState, kSampling, kTokenCounts, kOutputCounts, kTokenMask,
+  kGrammarMask, kLogits, kTokens, kLogprobs, kTopTokens, kTopLogprobs,
+};
+enum Integer { kCapacity, kVocab, kStride };
+}  // namespace sample_processed
+
+namespace count_sampled {
+enum Operand {
+  kRows, kSlot, kGeneration, kSampled, kTokens, kState, kSampling, kTokenCounts, kOutputCounts,
+};
+enum Integer { kCapacity, kVocab };
+}  // namespace count_sampled
 
 }  // namespace helios

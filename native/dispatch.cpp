@@ -20,6 +20,11 @@ void run_score_with(const Launch& launch, const Piece& piece) {
 }
 
 template <const LogitScans& Scans>
+void run_sample_processed_with(const Launch& launch, const Piece& piece) {
+  run_sample_processed(launch, piece, Scans);
+}
+
+template <const LogitScans& Scans>
 constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                  KernelFunction linear, KernelFunction linear_silu_mul,
                                  KernelFunction linear_tuned, KernelFunction linear_silu_mul_tuned,
@@ -50,6 +55,9 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kSavePage) = {run_save_page, Cut::kEven};
   at(KernelId::kLoadPage) = {run_load_page, Cut::kEven};
   at(KernelId::kCopyRows) = {run_copy_rows, Cut::kEven};
+  at(KernelId::kInitializeSampling) = {run_initialize_sampling, Cut::kEven};
+  at(KernelId::kSampleProcessed) = {run_sample_processed_with<Scans>, Cut::kEven};
+  at(KernelId::kCountSampled) = {run_count_sampled, Cut::kNone};
   return table;
 }
 

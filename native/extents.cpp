@@ -395,6 +395,48 @@ void check_copy_rows(const Checker& c) {
   c.require(kBuffer, elements, size);
 }
 
+void check_initialize_sampling(const Checker& c) {
+  using namespace initialize_sampling;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t vocab = c.count(kVocab);
+  const auto require_rows = [&](int operand, std::int64_t columns) {
+    c.require(operand, Wide(rows) * Wide(columns), 4);
+  };
+  for (int operand = kSlot; operand <= kTopLogprobs; ++operand) require_rows(operand, 1);
+  require_rows(kStopIds, kStopCapacity);
+  require_rows(kBiasTokens, kBiasCapacity);
+  require_rows(kBias, kBiasCapacity);
+  require_rows(kBadWords, kBadWordCapacity);
+  require_rows(kRecent, kRecentCapacity);
+  require_rows(kMask, mask_words(vocab));
+  for (int operand = kState; operand <= kTokenMask; ++operand) c.require(operand, 0, 4);
+}
+
+std::uint64_t check_sample_processed(const Checker& c) {
+  using namespace sample_processed;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t vocab = c.count(kVocab);
+  const std::int64_t stride = c.count(kStride);
+  if (stride < vocab) c.refuse(kStride, "must be at least vocab");
+  for (const int operand : {kLane, kSlot, kQueryLength, kTokens, kLogprobs}) {
+    c.require(operand, rows, 4);
+  }
+  for (int operand = kState; operand <= kTokenMask; ++operand) c.require(operand, 0, 4);
+  c.require(kGrammarMask, Wide(rows) * Wide(mask_words(vocab)), 4);
+  c.require(kLogits, Wide(rows) * Wide(stride), 4);
+  c.require(kTopTokens, Wide(rows) * kTopCapacity, 4);
+  c.require(kTopLogprobs, Wide(rows) * kTopCapacity, 4);
+  return c.scratch(processed_scratch_nbytes(vocab));
+}
+
+void check_count_sampled(const Checker& c) {
+  using namespace count_sampled;
+  const std::int64_t rows = c.count(kCapacity);
+  c.count(kVocab);
+  for (int operand = kSlot; operand <= kTokens; ++operand) c.require(operand, rows, 4);
+  for (int operand = kState; operand <= kOutputCounts; ++operand) c.require(operand, 0, 4);
+}
+
 }  // namespace
 
 std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& launch) {
@@ -427,6 +469,9 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
       check_page_copy(checker, load_page::kPlane, load_page::kSaved);
       return 0;
     case KernelId::kCopyRows: check_copy_rows(checker); return 0;
+    case KernelId::kInitializeSampling: check_initialize_sampling(checker); return 0;
+    case KernelId::kSampleProcessed: return check_sample_processed(checker);
+    case KernelId::kCountSampled: check_count_sampled(checker); return 0;
   }
   return 0;
 }

@@ -81,10 +81,41 @@ struct RequestState {
   float top_p;
   float min_p;
   std::int32_t top_k;
-  std::uint8_t zero[16];
+  // Zero in rows that no penalty or least length was given for: all of them off.
+  float repetition_penalty;
+  float presence_penalty;
+  float frequency_penalty;
+  std::int32_t min_tokens;
   std::int32_t eos_ids[kEosCapacity];
 };
 static_assert(sizeof(RequestState) == 128);
+
+inline constexpr int kRecentCapacity = 32;
+inline constexpr int kStopCapacity = 64;
+inline constexpr int kBiasCapacity = 512;
+inline constexpr int kBadWordCapacity = 1024;
+inline constexpr int kTopCapacity = 20;
+
+// One row of `sampling_rows`: what few requests bring. A row of zeros asks for nothing.
+struct SamplingRow {
+  std::int32_t top_logprobs;
+  std::int32_t stops;       // used elements of `stop_ids`
+  std::int32_t biases;      // and of `bias_tokens` and `bias`
+  std::int32_t bad_tokens;  // and of `bad_words`
+  std::int32_t masked;      // 1 where the slot's row of `token_mask` excludes an id
+  std::int32_t zero[11];
+  std::int32_t recent[kRecentCapacity];  // the last output tokens, the latest last; -1 for none
+  std::int32_t stop_ids[kStopCapacity];
+  std::int32_t bias_tokens[kBiasCapacity];
+  float bias[kBiasCapacity];
+  std::int32_t bad_words[kBadWordCapacity];  // each a length and so many ids
+};
+static_assert(sizeof(SamplingRow) == 8640);
+
+// Words of 32 bits, one bit a token.
+HELIOS_INLINE constexpr std::int64_t mask_words(std::int64_t vocab) {
+  return ceil_divide(vocab, 32);
+}
 
 // One row of the completion record's `lanes`.
 struct CompletionLane {

@@ -21,10 +21,14 @@ void run_slice_rows(const Launch&, const Piece&);
 void run_save_page(const Launch&, const Piece&);
 void run_load_page(const Launch&, const Piece&);
 void run_copy_rows(const Launch&, const Piece&);
+void run_initialize_sampling(const Launch&, const Piece&);
+void run_count_sampled(const Launch&, const Piece&);
 
 void run_sample(const Launch&, const Piece&, const LogitScans&);
 void run_score(const Launch&, const Piece&, const LogitScans&);
-// What `sample` and `score` need for a vocabulary.
+void run_sample_processed(const Launch&, const Piece&, const LogitScans&);
+// What `sample` and `score` need for a vocabulary, and what `sample_processed` needs.
 std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
+std::uint64_t processed_scratch_nbytes(std::int64_t vocab);
 
 }  // namespace helios

@@ -24,6 +24,10 @@ struct LogitScans {
   // f64 sums of those weights over blocks of kSumBlock.
   void (*block_weights)(const float* logits, std::int64_t count, float temperature,
                         float largest, float least, double* sums);
+  // Divides positive and multiplies other logits of counted tokens by `repetition`, then takes off
+  // `frequency` times the output count and `presence` where there is one.
+  void (*penalise)(float* logits, const std::int32_t* counts, const std::int32_t* outputs,
+                   std::int64_t count, float repetition, float frequency, float presence);
 };
 
 #define HELIOS_DECLARE_KERNELS(isa)                              \

@@ -71,8 +71,22 @@ void block_weights(const float* logits, std::int64_t count, float temperature, f
   }
 }
 
+// Plain, so that every instruction set rounds alike; the compiler makes vectors of it.
+void penalise(float* logits, const std::int32_t* counts, const std::int32_t* outputs,
+              std::int64_t count, float repetition, float frequency, float presence) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float logit = logits[i];
+    const float divided = logit / repetition;
+    const float multiplied = logit * repetition;
+    const float repeated = counts[i] > 0 ? (logit > 0.0f ? divided : multiplied) : logit;
+    const float seen = static_cast<float>(outputs[i]);
+    logits[i] = (repeated - frequency * seen) - (outputs[i] > 0 ? presence : 0.0f);
+  }
+}
+
 }  // namespace
 
-constinit const LogitScans kLogitScans = {block_maxima, sum_exponentials, weights, block_weights};
+constinit const LogitScans kLogitScans = {block_maxima,  sum_exponentials, weights,
+                                          block_weights, penalise};
 
 }  // namespace helios::HELIOS_ISA

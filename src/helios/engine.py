@@ -32,7 +32,6 @@ from helios.worker.messages import (
     ReadStatistics,
     RejectedEvent,
     ResetPrefixCache,
-    Sampling,
     Shutdown,
     Statistics,
     Submit,
@@ -79,7 +78,14 @@ class Engine:
         self._registering = threading.Lock()
         self._queue_capacity = model.scheduler.queue_limit
         self._channel = InProcessChannel(self._deliver)
-        self._worker = ModelWorker(model.runtime, self._channel, model.scheduler, tier=model.tier)
+        self._worker = ModelWorker(
+            model.runtime,
+            self._channel,
+            model.scheduler,
+            tier=model.tier,
+            open_tokenizer=lambda: frontend.tokenizer,
+            origin_ns=model.origin_ns,
+        )
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
         self._thread.start()
 
@@ -246,7 +252,7 @@ class Engine:
             if self._failure is not None:
                 raise self._failure
             self._pending.update((one.request_id, one) for one in pending)
-        self._channel.post([_submit_message(one) for one in pending])
+        self._channel.post([Submit.of(one.request_id, one.prepared) for one in pending])
         return pending
 
     def _abandon(self, pending: _Pending) -> None:
@@ -332,18 +338,3 @@ class Engine:
                         pending.events.put(message)
                 case WorkerReady() | WorkerFailed() | BooksBroken():
                     pass  # `open` returns when ready; `_run` sees the failure; books are logged
-
-
-def _submit_message(pending: _Pending) -> Submit:
-    prepared = pending.prepared
-    sampling = prepared.sampling
-    return Submit(
-        pending.request_id,
-        prepared.prompt_tokens,
-        prepared.output_limit,
-        Sampling(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
-        ),
-        list(prepared.eos_ids),
-        prepared.priority,
-    )

@@ -13,11 +13,7 @@ from helios.contract.model import InputVocabulary
 from helios.errors import ContractError, RequestError
 from helios.frontend.bootstrap import assemble
 from helios.frontend.output import OutputPipeline
-from helios.frontend.prepare import (
-    GenerationOptions,
-    PromptTooLongError,
-    unapplied_recommendations,
-)
+from helios.frontend.prepare import GenerationOptions, PromptTooLongError
 from tests.frontend.vocabularies import (
     CHAT_TEMPLATE,
     CONTEXT_TOKENS,
@@ -211,6 +207,7 @@ def test_the_output_limit() -> None:
         limit(0)
 
 
+@pytest.mark.clause("FRONT-16")
 def test_sampling_comes_from_the_request_then_the_contract_then_the_api() -> None:
     def prepare(options: GenerationOptions, **defaults: float) -> tuple[float, int, float, float]:
         preparer = byte_level_frontend(sampling=defaults).preparer
@@ -223,18 +220,6 @@ def test_sampling_comes_from_the_request_then_the_contract_then_the_api() -> Non
     assert prepare(NONE, **recommended) == (0.5, 20, 0.75, 0.25)
     assert prepare(asked, **recommended) == (0.0, 0, 1.0, 0.0)
     assert prepare(GenerationOptions(top_k=-1), **recommended)[1] == 0
-
-
-def test_recommendations_that_nothing_applies_are_named() -> None:
-    def unapplied(**sampling: float) -> tuple[str, ...]:
-        return unapplied_recommendations(prepared_contract(sampling).defaults.sampling)
-
-    assert unapplied(repetition_penalty=1.125, presence_penalty=0.5) == (
-        "repetition_penalty 1.125",
-        "presence_penalty 0.5",
-    )
-    assert unapplied(repetition_penalty=1.0, presence_penalty=0.0, temperature=0.5) == ()
-    assert unapplied() == ()
 
 
 @pytest.mark.parametrize(

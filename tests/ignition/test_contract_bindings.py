@@ -44,6 +44,19 @@ EXPECTED = {
         "top_p": (S.TOP_P, I.ACTIVE_ROW),
         "min_p": (S.MIN_P, I.ACTIVE_ROW),
         "eos_ids": (S.EOS_IDS, I.ACTIVE_ROW),
+        "repetition_penalty": (S.REPETITION_PENALTY, I.ACTIVE_ROW),
+        "presence_penalty": (S.PRESENCE_PENALTY, I.ACTIVE_ROW),
+        "frequency_penalty": (S.FREQUENCY_PENALTY, I.ACTIVE_ROW),
+        "min_tokens": (S.MIN_TOKENS, I.ACTIVE_ROW),
+        "top_logprobs": (S.TOP_LOGPROBS, I.ACTIVE_ROW),
+        "stop_ids": (S.STOP_TOKEN_ID, I.ACTIVE_ROW),
+        "bias_tokens": (S.LOGIT_BIAS_TOKEN, I.ACTIVE_ROW),
+        "bias": (S.LOGIT_BIAS, I.ACTIVE_ROW),
+        "bad_words": (S.BAD_WORD_TOKEN, I.ACTIVE_ROW),
+        "recent": (S.RECENT_OUTPUT_TOKEN, I.ACTIVE_ROW),
+        "mask": (S.TOKEN_MASK, I.ACTIVE_ROW),
+        "token_counts": (S.PROMPT_HISTOGRAM, I.PHYSICAL_REQUEST_ROW),
+        "output_counts": (S.OUTPUT_HISTOGRAM, I.PHYSICAL_REQUEST_ROW),
     },
     Operation.PREFILL: {
         **LANES,
@@ -83,10 +96,13 @@ EXPECTED |= {
 }
 
 
+COUNTING = ("sampling_rows", "token_counts", "output_counts")
+ADMITTED = dict.fromkeys((*COUNTING, "token_mask"), AccessMode.WRITE)
+READ_PAGES = {"page_table": AccessMode.READ_WRITE}
 MOVED = {
-    Operation.INITIALIZE: {"request": AccessMode.WRITE},
-    Operation.RESTORE: {"request": AccessMode.WRITE, "page_table": AccessMode.READ_WRITE},
-    Operation.RESUME: {"request": AccessMode.READ_WRITE, "page_table": AccessMode.READ_WRITE},
+    Operation.INITIALIZE: {"request": AccessMode.WRITE, **ADMITTED},
+    Operation.RESTORE: {"request": AccessMode.WRITE, **ADMITTED, **READ_PAGES},
+    Operation.RESUME: {"request": AccessMode.READ_WRITE, **ADMITTED, **READ_PAGES},
     Operation.SNAPSHOT: {"page_table": AccessMode.READ},
 }
 
@@ -106,12 +122,13 @@ def test_bindings_are_complete_and_no_more(captured: Capture) -> None:
         assert set(bound) == set(found.program(name).inputs), name
 
 
-def test_unused_eos_ids_are_padding_that_no_token_equals(captured: Capture) -> None:
+def test_unused_ids_are_padding_that_no_token_equals(captured: Capture) -> None:
     (initialize,) = (
         g for g in graphs(captured("llama")).values() if g.operation is Operation.INITIALIZE
     )
     padding = {b.destination: b.padding for b in initialize.bindings}
-    assert padding.pop("eos_ids") == -1
+    for ids in ("eos_ids", "stop_ids", "bias_tokens", "recent"):
+        assert padding.pop(ids) == -1
     assert set(padding.values()) == {0}
 
 
@@ -138,7 +155,7 @@ def test_state_accesses_say_what_the_kernels_do(captured: Capture) -> None:
             continue
         decode = graph.operation in (Operation.DECODE, Operation.MIXED)
         assert modes["pending_token"] is (AccessMode.READ_WRITE if decode else AccessMode.WRITE)
-        changed = {"pending_token", "consumed", "emitted", "finished", "page_table"}
+        changed = {"pending_token", "consumed", "emitted", "finished", "page_table", *COUNTING}
         assert {view for view, mode in modes.items() if mode.writes} == changed
         assert {view for view, mode in modes.items() if mode is AccessMode.READ} == {
             "output_limit",
@@ -148,19 +165,26 @@ def test_state_accesses_say_what_the_kernels_do(captured: Capture) -> None:
             "top_p",
             "min_p",
             "top_k",
+            "penalties",
+            "min_tokens",
             "eos_ids",
+            "token_mask",
         }
 
 
 def test_state_views_tile_the_request_row(captured: Capture) -> None:
-    """As docs/kernels.md lays the row out: fields don't overlap, and only padding is unnamed."""
+    """As docs/kernels.md lays the row out: fields don't overlap, and none is unnamed."""
     views = {view.name: view for view in captured("llama").contract.model.state_views}
     table, row = views.pop("page_table"), views.pop("request")
     assert (table.buffer, table.row_stride, table.byte_extent) == ("page_table", 16, 16)
+    rows = dict.fromkeys(("token_counts", "output_counts"), 4 * TOKENS)
+    for name, nbytes in {**rows, "sampling_rows": 8640, "token_mask": 4 * -(-TOKENS // 32)}.items():
+        view = views.pop(name)
+        assert (view.buffer, view.row_stride, view.byte_extent) == (name, nbytes, nbytes)
     assert (row.byte_offset, row.row_stride, row.byte_extent) == (0, 128, 128)
     covered = sorted((v.byte_offset, v.byte_offset + v.byte_extent) for v in views.values())
-    assert covered == [*((4 * i, 4 * i + 4) for i in range(6)), (24, 32),
-                       (32, 36), (36, 40), (40, 44), (44, 48), (64, 128)]  # fmt: skip
+    words = [(4 * i, 4 * i + 4) for i in (*range(6), *range(8, 12))]
+    assert covered == [*words[:6], (24, 32), *words[6:], (48, 60), (60, 64), (64, 128)]
     assert {(v.buffer, v.row_stride) for v in views.values()} == {("request_state", 128)}
 
 

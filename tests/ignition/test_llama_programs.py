@@ -14,7 +14,7 @@ from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import execution_pb2 as pb
 from ignition.preparation.extents import SCORED_ROWS
 from ignition.preparation.quantisation import WeightStorage
-from tests.checkpoints import VARIANTS
+from tests.checkpoints import TOKENS, VARIANTS
 from tests.ignition.conftest import EXTENTS, Captured
 
 Capture = Callable[..., Captured]
@@ -29,6 +29,7 @@ LAYER = [
     "linear_silu_mul",
     "linear",
 ]
+ADMISSION = ["initialize_requests", "initialize_sampling", "scatter_i32", "scatter_i32"]
 
 
 @pytest.mark.parametrize("storage", list(WeightStorage))
@@ -44,8 +45,8 @@ def test_the_runtime_accepts_manifest_and_contract(
 def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: str) -> None:
     found = captured(variant)
     layers = VARIANTS[variant].layers * LAYER
-    tail = ["rms_norm", "linear", "sample", "commit"]
-    assert found.kernels("initialize.b3") == ["initialize_requests"]
+    tail = ["rms_norm", "linear", "sample_processed", "count_sampled", "commit"]
+    assert found.kernels("initialize.b3") == ADMISSION
     for packed in EXTENTS.prefill:
         assert found.kernels(f"prefill.p{packed}") == [
             "scatter_i32",
@@ -85,7 +86,7 @@ def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: 
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_pages_are_copied_plane_by_plane(captured: Capture, variant: str) -> None:
     found, planes = captured(variant), 2 * VARIANTS[variant].layers
-    admit = ["scatter_i32", "initialize_requests", *(planes * ["load_page"])]
+    admit = ["scatter_i32", *ADMISSION, *(planes * ["load_page"])]
     for lanes in EXTENTS.restore:
         assert found.kernels(f"restore.b{lanes}") == admit
         assert found.kernels(f"resume.b{lanes}") == [*admit, "set_pending"]
@@ -272,6 +273,8 @@ def test_logits_stay_readable_after_a_round(captured: Capture) -> None:
         head = max(i for i, o in enumerate(written) if o.get("out") == "logits")
         for operands in written[head + 1 :]:
             for operand in ("tokens", "logprobs"):
+                if operand not in operands:
+                    continue
                 other = found.buffer(operands[operand])
                 if other.buffer_class == pb.BUFFER_CLASS_WORKSPACE:
                     assert (
@@ -340,7 +343,23 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
         if b.buffer_class in (pb.BUFFER_CLASS_INPUT, pb.BUFFER_CLASS_COMPLETION)
     }
     i32, f32 = "DTYPE_I32", "DTYPE_F32"
+    histograms = {
+        f"in.{name}.{part}": (i32, [entries])
+        for name in ("token_counts", "output_counts")
+        for part, entries in (("count", 1), ("index", 3 * 100), ("value", 3 * 100))
+    }
     assert shapes == {
+        **histograms,
+        **{f"in.{name}": (i32, [3]) for name in ("min_tokens", "top_logprobs")},
+        **{f"in.{name}_penalty": (f32, [3]) for name in ("repetition", "presence", "frequency")},
+        "in.stop_ids": (i32, [3, 64]),
+        "in.bias_tokens": (i32, [3, 512]),
+        "in.bias": (f32, [3, 512]),
+        "in.bad_words": (i32, [3, 1024]),
+        "in.recent": (i32, [3, 32]),
+        "in.mask": ("DTYPE_U32", [3, -(-TOKENS // 32)]),
+        "completion.top_tokens": (i32, [3, 20]),
+        "completion.top_logprobs": (f32, [3, 20]),
         **{f"in.{name}": (i32, [1]) for name in ("live_rows", "live_tokens", "decode_lanes")},
         **{
             f"in.{name}": (i32, [3])

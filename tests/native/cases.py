@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.native import sampling
 from tests.native.harness import Array, Case
 from tests.native.packings import (
     BF16_FORMAT,
@@ -25,44 +26,15 @@ from tests.native.packings import (
     row_nbytes,
     to_f16,
 )
+from tests.native.states import STATE as STATE
+from tests.native.states import i32, state_bytes, states
 
 PAGE_TOKENS = 32
-STATE = np.dtype(
-    {
-        "names": [
-            "pending_token", "consumed", "emitted", "output_limit", "generation", "finished",
-            "seed", "temperature", "top_p", "min_p", "top_k", "zero", "eos_ids",
-        ],
-        "formats": ["<i4"] * 6 + ["<u8", "<f4", "<f4", "<f4", "<i4", "V16", ("<i4", 16)],
-        "offsets": [0, 4, 8, 12, 16, 20, 24, 32, 36, 40, 44, 48, 64],
-        "itemsize": 128,
-    }
-)  # fmt: skip
 LANE_FIELDS = (
     "slot", "generation", "emitted", "consumed", "finish", "draft_cursor", "model_reserved",
     "offered", "accepted", "error", "zero0", "zero1",
 )  # fmt: skip
 LANE = np.dtype([(name, "<i4") for name in LANE_FIELDS])
-
-
-def i32(*values: int) -> NDArray[np.int32]:
-    return np.array(values, np.int32)
-
-
-def states(slots: int) -> Array:
-    """State rows of running requests with distinct contents."""
-    rows = np.zeros(slots, STATE)
-    rows["generation"] = np.arange(slots) + 1
-    rows["consumed"] = 10 * np.arange(slots) + 5
-    rows["pending_token"] = np.arange(slots) + 100
-    rows["output_limit"] = 1000
-    rows["top_p"] = 1
-    rows["eos_ids"] = -1
-    return rows
-
-
-def state_bytes(rows: Array) -> NDArray[np.uint8]:
-    return rows.view(np.uint8).reshape(len(rows), 128)
 
 
 def activation_formats(packing: Packing) -> tuple[int, ...]:
@@ -502,6 +474,7 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         "merge_pending": partial(merge_pending, rows=9, capacity=9, lanes=4, decode_lanes=3),
         "slice_rows": lambda rng: slice_rows(rows=9, capacity=9, start=4, limit=5),
         "score": partial(score, rows=5, capacity=5, vocab=1043),
+        **sampling.every_kernel(),
         "score_strided": partial(score, rows=5, capacity=5, vocab=300, stride=333),
     }
     for dtype in ELEMENTS:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from helios.kernels.catalogue import BY_NAME
 from helios.runtime.reference.kernels import KERNELS
-from tests.native import cases
+from helios.runtime.reference.sampling_rows import SAMPLING_ROW
+from tests.native import cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 
 ISA = INSTRUCTION_SETS[0]
@@ -84,6 +85,71 @@ def copying_kernels(draw: st.DrawFn) -> Case:
     )  # fmt: skip
     names = draw(st.sets(st.sampled_from(["slot", "endpoint", "row", "page_table"])))
     return fill(draw, case, *sorted(names))
+
+
+@st.composite
+def sampling_row_kernels(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    extents = {"capacity": draw(st.integers(1, 5)), "vocab": draw(st.integers(1, 90))}
+    rows = np.array([draw(st.integers(-1, 6))], np.int32)
+    if draw(st.booleans()):
+        case = sampling.count_sampled(rng, **extents).with_operands(rows=rows)
+        names = draw(st.sets(st.sampled_from(["slot", "generation", "sampled", "tokens"])))
+        return fill(draw, case, *sorted(names))
+    case = sampling.initialize_sampling(rng, **extents).with_operands(rows=rows)
+    for name in draw(st.sets(st.sampled_from(["stop_ids", "bias_tokens", "bad_words", "recent"]))):
+        # Anything in a row's first elements, whatever it is taken for.
+        start = integers(draw, 12)
+        case.operands[name][:, :12] = start
+    return fill(draw, case, "slot") if draw(st.booleans()) else case
+
+
+@no_deadline
+@given(case=sampling_row_kernels(), threads=st.integers(1, 3))
+def test_sampling_rows(case: Case, threads: int) -> None:
+    check(case, threads=threads)
+
+
+@no_deadline
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@given(
+    seed=st.integers(0, 2**32),
+    vocab=st.integers(1, 700),
+    padding=st.integers(0, 9),
+    grammar=st.booleans(),
+    hostile=st.booleans(),
+    temperature=st.sampled_from([0.0, 0.7, 1.5]),
+    top_k=st.sampled_from([0, 3]),
+    top_p=st.sampled_from([1.0, 0.8]),
+)
+def test_processed_logits(
+    instruction_set: str,
+    seed: int,
+    vocab: int,
+    padding: int,
+    grammar: bool,
+    hostile: bool,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = sampling.sample_processed(
+        rng, capacity=5, vocab=vocab, stride=vocab + padding, grammar=grammar,
+        temperature=temperature, top_k=top_k, top_p=top_p,
+    )  # fmt: skip
+    if hostile:
+        rows = case.operands["sampling"].view(SAMPLING_ROW).reshape(-1)
+        for name in ("top_logprobs", "stops", "biases", "bad_tokens"):
+            rows[name] = rng.choice([-(2**31), -1, 0, 3, 2**31 - 1], 5)
+        rows["bias_tokens"][:, ::2] = rng.integers(-5, vocab + 5, 256)
+        rows["bad_words"][:, :30] = rng.integers(-2, 9, 30)
+        case.operands["slot"][:2] = [-1, 5]
+    got, expected = run(case, instruction_set), by_reference(case)
+    for name in ("tokens", "top_tokens"):
+        np.testing.assert_array_equal(got[name], expected[name], name)
+    for name in ("logprobs", "top_logprobs"):
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
 @no_deadline

@@ -47,6 +47,8 @@ def test_rows_past_the_live_ones_are_not_written(name: str, instruction_set: str
         "lanes",
         "out_tokens",
         "out_positions",
+        "top_tokens",
+        "top_logprobs",
     ):
         if operand in result and len(result[operand]) == capacity:
             assert result[operand][-1].tobytes() == case.operands[operand][-1].tobytes(), operand
@@ -65,7 +67,7 @@ def test_row_counts_are_clamped(name: str, live: int) -> None:
 
 # Operands whose extent follows from their own size (slots, targets), so a shorter one is simply
 # smaller, and those that must hold at least one row (page, slot, saved row).
-SYMBOLIC = {"state", "target"}
+SYMBOLIC = {"state", "target", "sampling", "token_counts", "output_counts", "token_mask"}
 ONE_ROW = {"k_plane", "v_plane", "page_table", "plane", "saved", "buffer"}
 
 
@@ -142,6 +144,9 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
         ("load_page", {"elements": 0}, '"elements" is 0, must lie between 1'),
         ("load_page", {"dtype": 10}, '"dtype" is 10, must lie between 1 and 9'),
         ("copy_rows", {"dtype": 0}, '"dtype" is 0, must lie between 1 and 9'),
+        ("sample_processed", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
+        ("initialize_sampling", {"vocab": 0}, '"vocab" is 0, must lie between 1'),
+        ("count_sampled", {"vocab": 0}, '"vocab" is 0, must lie between 1'),
     ],
 )
 def test_impossible_attributes_are_refused(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native import cases
+from tests.native import cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 from tests.native.packings import BF16_FORMAT, Q8_FORMAT, Packing
 
@@ -52,9 +52,13 @@ _SAMPLING: dict[str, dict[str, Any]] = {
 }
 for name, parameters in _SAMPLING.items():
     MAKE[f"sample_{name}"] = partial(cases.sample, vocab=3001, **_ROWS, **parameters)
+    MAKE[f"sample_processed_{name}"] = partial(
+        sampling.sample_processed, capacity=CAPACITY, vocab=3001, **parameters
+    )
 
 # Operands with a row for each row of the launch.
-BY_ROW = ("x", "out", "tokens", "qkv", "positions", "slot", "logits", "logprobs")
+TOPS = ("top_tokens", "top_logprobs")
+BY_ROW = ("x", "out", "tokens", "qkv", "positions", "slot", "logits", "logprobs", *TOPS)
 
 
 def rows_of(case: Case, picked: list[int], capacity: int) -> Case:
@@ -82,7 +86,7 @@ def test_a_row_is_the_same_in_any_company(name: str, instruction_set: str) -> No
         # A prompt's rows at consecutive positions share tiles; alone they don't.
         case.operands["slot"][:14] = 1
         case.operands["positions"][:14] = np.arange(50, 64)
-    outputs = [o for o in ("out", "tokens", "logprobs", "qkv") if o in case.operands]
+    outputs = [o for o in ("out", "tokens", "logprobs", "qkv", *TOPS) if o in case.operands]
     outputs = [o for o in outputs if not (o == "tokens" and name == "embed")]
     together = run(case, instruction_set, threads=2)
     for threads in (1, 3):

@@ -32,7 +32,7 @@ def test_initialize_requests() -> None:
         assert state[slot]["seed"] == int(case.operands["seed"][row].view(np.uint64)[0])
         assert state[slot]["eos_ids"].tolist() == case.operands["eos_ids"][row].tolist()
         assert state[slot]["pending_token"] == state[slot]["finished"] == 0
-        assert bytes(state[slot]["zero"]) == bytes(16)
+        assert bytes(got[slot][48:64]) == bytes(16)
     assert (got[[1, 3]] == 7).all()
 
 

@@ -7,6 +7,7 @@ each slot's page table and histogram hold, and of which generation.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.runtime.packing_bench import (
     INPUT_TOKENS,
     MASK_WORDS,
     PAGES,
+    SAMPLED_TOKENS,
     SLOTS,
     SNAPSHOTS,
     UNTOUCHED,
@@ -40,6 +42,13 @@ FORMATS = {
     DType.U64: "<Q",
     DType.F32: "<f",
 }
+HISTOGRAMS = (ValueSource.PROMPT_HISTOGRAM, ValueSource.OUTPUT_HISTOGRAM)
+LISTS = (
+    ValueSource.LOGIT_BIAS_TOKEN,
+    ValueSource.LOGIT_BIAS,
+    ValueSource.STOP_TOKEN_ID,
+    ValueSource.BAD_WORD_TOKEN,
+)
 ADMITTING = (Operation.INITIALIZE, Operation.RESTORE, Operation.RESUME)
 
 
@@ -57,8 +66,8 @@ class NaivePacker:
     bytes: dict[tuple[str, int], bytearray] = field(default_factory=dict)
     # Of each table (and place in it) and slot: generation, number of pages.
     pages: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
-    # Of each table and slot: generation.
-    histograms: dict[tuple[str, int], int] = field(default_factory=dict)
+    # Of each table, what it counts, and slot: generation.
+    histograms: dict[tuple[str, ValueSource, int], int] = field(default_factory=dict)
 
     def pack(self, graph: Graph, frame: int, lanes: list[LaneWork]) -> list[tuple[int, str]]:
         """Packs a round, or says which (lane, destination) don't fit and changes nothing."""
@@ -142,11 +151,11 @@ class NaivePacker:
         self, binding: ValueBinding, destination: Delta, work: LaneWork, length: int
     ) -> list[tuple[int, int]]:
         """The (element, value) pairs that the table lacks."""
-        if binding.source is ValueSource.PROMPT_HISTOGRAM:
-            key = (destination.table, work.slot)
+        if binding.source in HISTOGRAMS:
+            key = (destination.table, binding.source, work.slot)
             if self.histograms.get(key) == work.generation:
                 return []
-            counts = histogram(work)
+            counts = histogram(work, binding.source)
             self.histograms[key] = work.generation
             return [
                 (work.slot * destination.row + token, counts[token])
@@ -196,8 +205,22 @@ class NaivePacker:
             if len(ids) > columns:
                 raise Unfit
             return ids + [-1] * (columns - len(ids))
-        if source is ValueSource.PROMPT_HISTOGRAM:
-            return list(histogram(work))
+        if source in HISTOGRAMS:
+            return list(histogram(work, source))
+        if source is ValueSource.RECENT_OUTPUT_TOKEN:
+            tokens = output(work, looks_back=bool(admitted(work).sampling.bad_words))[-columns:]
+            return [-1] * (columns - len(tokens)) + tokens
+        if source is ValueSource.TOKEN_MASK:
+            allowed = admitted(work).sampling.allowed_tokens
+            if allowed is None:
+                return everything
+            known(allowed)
+            return [
+                sum(1 << bit for bit in range(32) if 32 * word + bit in allowed)
+                for word in range(MASK_WORDS)
+            ]
+        if source in LISTS:
+            return self._list(work, source, columns)
         if source is ValueSource.GRAMMAR_MASK:
             return everything if extras.grammar_mask is None else mask_words(extras.grammar_mask)
         if source is ValueSource.PROPOSAL_TOKEN:
@@ -220,6 +243,26 @@ class NaivePacker:
             row = tensor.ravel() if token is None else np.ravel(tensor[token])
             return [value + offset for value in row.tolist()]
         return [self._number(graph, binding, lanes, number, token)]
+
+    def _list(self, work: LaneWork, source: ValueSource, columns: int) -> list[float]:
+        sampling = admitted(work).sampling
+        found: list[float] = []
+        rest = -1
+        if source is ValueSource.LOGIT_BIAS_TOKEN:
+            found = known([token for token, _ in sampling.logit_bias])
+        if source is ValueSource.LOGIT_BIAS:
+            found, rest = [bias for _, bias in sampling.logit_bias], 0
+        if source is ValueSource.STOP_TOKEN_ID:
+            found = known(sampling.stop_ids)
+        if source is ValueSource.BAD_WORD_TOKEN:
+            rest = 0
+            for word in sampling.bad_words:
+                if not word:
+                    raise Unfit
+                found += [len(word), *known(word)]
+        if len(found) > columns:
+            raise Unfit
+        return found + [rest] * (columns - len(found))
 
     def _number(
         self,
@@ -318,6 +361,10 @@ class NaivePacker:
                 return admitted(work).output_limit
             case ValueSource.EMITTED_TOKENS:
                 return admitted(work).emitted
+            case ValueSource.MIN_TOKENS:
+                return admitted(work).sampling.min_tokens
+            case ValueSource.TOP_LOGPROBS:
+                return admitted(work).sampling.top_logprobs
             case ValueSource.PROPOSAL_COUNT:
                 return len(extras.proposal.tokens) if extras.proposal else 0
             case ValueSource.PROPOSAL_GENERATION:
@@ -359,13 +406,43 @@ def per_token(values: object, length: int, token: int | None) -> int:
     return int(values[token or 0])
 
 
-def histogram(work: LaneWork) -> list[int]:
+def known(ids: Sequence[int]) -> list[float]:
+    if any(not 0 <= token < SAMPLED_TOKENS for token in ids):
+        raise Unfit
+    return list(ids)
+
+
+def history_of(work: LaneWork, *, looks_back: bool) -> list[int]:
     if work.extras is None or work.extras.history is None:
+        if looks_back:
+            raise Unfit
+        return []
+    return list(work.extras.history)
+
+
+def output(work: LaneWork, *, looks_back: bool) -> list[int]:
+    history = history_of(work, looks_back=looks_back)
+    emitted = admitted(work).emitted
+    if work.extras is not None and work.extras.history is not None and emitted > len(history):
         raise Unfit
-    history = list(work.extras.history)
-    if len(history) > CONTEXT_TOKENS or any(not 0 <= t < INPUT_TOKENS for t in history):
+    return history[len(history) - emitted :] if history else []
+
+
+def histogram(work: LaneWork, source: ValueSource) -> list[int]:
+    penalties = (1.0, 0.0, 0.0)
+    if work.admission is not None:
+        sampling = work.admission.sampling
+        penalties = (
+            sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty,
+        )  # fmt: skip
+    looks_back = work.admission is None or penalties != (1.0, 0.0, 0.0)
+    if source is ValueSource.OUTPUT_HISTOGRAM:
+        tokens = output(work, looks_back=looks_back)
+    else:
+        tokens = history_of(work, looks_back=looks_back)
+    if len(tokens) > CONTEXT_TOKENS or any(not 0 <= t < INPUT_TOKENS for t in tokens):
         raise Unfit
-    return [history.count(token) for token in range(HISTOGRAM_TOKENS)]
+    return [tokens.count(token) for token in range(HISTOGRAM_TOKENS)]
 
 
 def mask_words(mask: bytes) -> list[int]:

@@ -249,5 +249,5 @@ def lane(slot: int = 0, generation: int = 1, **more: object) -> LaneWork:
     return LaneWork(slot=slot, generation=generation, **values)  # type: ignore[arg-type]
 
 
-def admission(**sampling: float) -> LaneAdmission:
+def admission(**sampling: object) -> LaneAdmission:
     return LaneAdmission(SamplingParameters(**sampling), 5, 0, ())  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -74,25 +75,49 @@ LANE = (
     V.TOP_K,
     V.OUTPUT_LIMIT,
     V.EMITTED_TOKENS,
+    V.MIN_TOKENS,
+    V.TOP_LOGPROBS,
     V.PROPOSAL_COUNT,
     V.PROPOSAL_GENERATION,
     V.PROPOSAL_ENDPOINT,
 )
+HISTOGRAMS = (V.PROMPT_HISTOGRAM, V.OUTPUT_HISTOGRAM)
 # What can fill a destination of each kind.
 KINDS: dict[str, tuple[ValueSource, ...]] = {
     "integer": (*ROUND, *TOKEN, *LANE),
     "real": (*REAL, V.CONSTANT),
     "seed": (V.SEED,),
     "eos": (V.EOS_IDS,),
-    "histogram": (V.PROMPT_HISTOGRAM,),
-    "mask": (V.GRAMMAR_MASK, V.PROPOSAL_GRAMMAR_MASK),
+    "ids": (V.LOGIT_BIAS_TOKEN, V.STOP_TOKEN_ID, V.RECENT_OUTPUT_TOKEN),
+    "biases": (V.LOGIT_BIAS,),
+    "words": (V.BAD_WORD_TOKEN,),
+    "histogram": HISTOGRAMS,
+    "mask": (V.GRAMMAR_MASK, V.PROPOSAL_GRAMMAR_MASK, V.TOKEN_MASK),
     "masks": (V.PROPOSAL_GRAMMAR_MASK,),
     "proposal": (V.PROPOSAL_TOKEN,),
     "tensor": (V.IMAGE_TENSOR,),
     "pages": (V.PAGE_TABLE,),
-    "histogram delta": (V.PROMPT_HISTOGRAM,),
+    "histogram delta": HISTOGRAMS,
 }
-ADMITTED = (*REAL, V.SEED, V.EOS_IDS, V.TOP_K, V.OUTPUT_LIMIT, V.EMITTED_TOKENS)
+LISTS = (
+    V.LOGIT_BIAS_TOKEN,
+    V.LOGIT_BIAS,
+    V.STOP_TOKEN_ID,
+    V.RECENT_OUTPUT_TOKEN,
+    V.BAD_WORD_TOKEN,
+    V.TOKEN_MASK,
+)
+ADMITTED = (
+    *REAL,
+    *LISTS,
+    V.SEED,
+    V.EOS_IDS,
+    V.TOP_K,
+    V.OUTPUT_LIMIT,
+    V.EMITTED_TOKENS,
+    V.MIN_TOKENS,
+    V.TOP_LOGPROBS,
+)
 PROPOSED = (
     V.SPECULATIVE_PREFIX_LIMIT,
     V.PROPOSAL_TOKEN,
@@ -117,8 +142,13 @@ OPERATIONS = (
 )
 UNSHIFTED = (
     *REAL,
-    *(V.SEED, V.EOS_IDS, V.PROMPT_HISTOGRAM, V.PAGE_TABLE),
-    *(V.GRAMMAR_MASK, V.PROPOSAL_GRAMMAR_MASK),
+    *LISTS,
+    *HISTOGRAMS,
+    V.SEED,
+    V.EOS_IDS,
+    V.PAGE_TABLE,
+    V.GRAMMAR_MASK,
+    V.PROPOSAL_GRAMMAR_MASK,
 )
 
 
@@ -191,6 +221,13 @@ def span(source: ValueSource, graph: Graph, state_rows: int) -> tuple[int, int] 
         V.EMITTED_TOKENS: (0, CONTEXT_TOKENS),
         V.EOS_IDS: (-1, SAMPLED_TOKENS - 1),
         V.PROMPT_HISTOGRAM: (0, CONTEXT_TOKENS),
+        V.OUTPUT_HISTOGRAM: (0, CONTEXT_TOKENS),
+        V.MIN_TOKENS: (0, CONTEXT_TOKENS),
+        V.TOP_LOGPROBS: (0, 20),
+        V.LOGIT_BIAS_TOKEN: (-1, SAMPLED_TOKENS - 1),
+        V.STOP_TOKEN_ID: (-1, SAMPLED_TOKENS - 1),
+        V.RECENT_OUTPUT_TOKEN: (-1, SAMPLED_TOKENS - 1),
+        V.BAD_WORD_TOKEN: (0, SAMPLED_TOKENS - 1),
         V.PROPOSAL_TOKEN: (-1, SAMPLED_TOKENS - 1),
         V.PROPOSAL_COUNT: (0, graph.target_tokens),
         V.PROPOSAL_ENDPOINT: (-1, CONTEXT_TOKENS),
@@ -275,6 +312,11 @@ def make_destination(random: Random, kind: str, width: int) -> Staged | Delta:
     if kind == "eos":
         dtype = random.choice([DType.I8, DType.I32, DType.I64])
         columns = random.choice([(), (1,), (3,)])
+    if kind in ("ids", "words"):
+        dtype = random.choice([DType.I8, DType.I32, DType.I64])
+        columns = random.choice([(3,), (7,)])
+    if kind == "biases":
+        dtype, columns = DType.F32, random.choice([(3,), (7,)])
     if kind == "histogram":
         columns = (HISTOGRAM_TOKENS,)
     if kind in ("mask", "masks"):
@@ -411,6 +453,8 @@ def _lane(
     more = max(-(-(start + length) // PAGE_TOKENS) - len(pages), 0)
     more += random.randint(0, PAGES - len(pages) - more)
     pages.extend(_ids(random, CACHE_PAGES, more))
+    extras = _extras(random, contract, graph, slots.generations[slot], start, length)
+    assert extras.history is not None
     prompts = graph.operation in WITH_TOKENS and (graph.operation is not Operation.MIXED or last)
     return LaneWork(
         slot=slot,
@@ -419,18 +463,18 @@ def _lane(
         tokens=_ids(random, INPUT_TOKENS, length) if prompts else (),
         sample=random.random() < 0.5,
         pages=tuple(pages),
-        admission=_admission(random),
+        admission=_admission(random, len(extras.history)),
         restore_row=random.randint(-1, SNAPSHOTS - 1),
         snapshot_row=random.randint(-1, SNAPSHOTS - 1),
         pending_token=random.randrange(SAMPLED_TOKENS),
         targets=random.choice([(), _ids(random, SAMPLED_TOKENS, length), (-1,) * length])
         if prompts
         else (),
-        extras=_extras(random, contract, graph, slots.generations[slot], start, length),
+        extras=extras,
     )
 
 
-def _admission(random: Random) -> LaneAdmission:
+def _admission(random: Random, history: int) -> LaneAdmission:
     return LaneAdmission(
         SamplingParameters(
             temperature=random.random(),
@@ -438,12 +482,23 @@ def _admission(random: Random) -> LaneAdmission:
             top_p=random.random(),
             min_p=random.random(),
             seed=random.getrandbits(64),
-            repetition_penalty=random.random(),
+            repetition_penalty=random.choice([1.0, random.random()]),
             presence_penalty=random.random() - 0.5,
             frequency_penalty=random.random() - 0.5,
+            min_tokens=random.randint(0, CONTEXT_TOKENS),
+            logit_bias=tuple(
+                (token, random.uniform(-100, 100))
+                for token in _ids(random, SAMPLED_TOKENS, random.randint(0, 3))
+            ),
+            allowed_tokens=random.choice([None, _ids(random, SAMPLED_TOKENS, 4)]),
+            bad_words=random.choice(
+                [(), (_ids(random, SAMPLED_TOKENS, 2),), (_ids(random, SAMPLED_TOKENS, 1),)]
+            ),
+            stop_ids=_ids(random, SAMPLED_TOKENS, random.randint(0, 3)),
+            top_logprobs=random.randint(0, 20),
         ),
         output_limit=random.randint(1, CONTEXT_TOKENS),
-        emitted=random.randrange(CONTEXT_TOKENS),
+        emitted=random.randint(0, history),
         eos_ids=_ids(random, SAMPLED_TOKENS, random.choice([0, 1, 1, 3])),
     )
 
@@ -487,12 +542,32 @@ def _images(random: Random, contract: Contract, graph: Graph, length: int) -> di
     return images
 
 
+WRONG_SAMPLING: tuple[dict[str, Any], ...] = (
+    {"logit_bias": ((SAMPLED_TOKENS, 1.0),)},
+    {"logit_bias": ((1, 1.0),) * 8},
+    {"logit_bias": ((1, 1e39),)},
+    {"allowed_tokens": (SAMPLED_TOKENS,)},
+    {"bad_words": ((),)},
+    {"bad_words": ((1, -1),)},
+    {"bad_words": ((1, 2, 3, 4, 5, 6, 7),)},
+    {"stop_ids": (-1,)},
+)
+
+
 def _spoiled(random: Random, work: LaneWork) -> LaneWork:
     """The lane without something, or with what can't be."""
     assert work.extras is not None
-    extras = work.extras
+    assert work.admission is not None
+    extras, admission = work.extras, work.admission
     candidates = [
         work._replace(admission=None),
+        work._replace(admission=replace(admission, emitted=CONTEXT_TOKENS + 1)),
+        *(
+            work._replace(
+                admission=replace(admission, sampling=replace(admission.sampling, **wrong))
+            )
+            for wrong in WRONG_SAMPLING
+        ),
         work._replace(restore_row=SNAPSHOTS),
         work._replace(snapshot_row=-2),
         work._replace(pending_token=-1),

@@ -139,6 +139,15 @@ SAMPLING = [
     ValueSource.EOS_IDS,
     ValueSource.PROMPT_HISTOGRAM,
     ValueSource.GRAMMAR_MASK,
+    ValueSource.OUTPUT_HISTOGRAM,
+    ValueSource.RECENT_OUTPUT_TOKEN,
+    ValueSource.LOGIT_BIAS_TOKEN,
+    ValueSource.LOGIT_BIAS,
+    ValueSource.TOKEN_MASK,
+    ValueSource.BAD_WORD_TOKEN,
+    ValueSource.MIN_TOKENS,
+    ValueSource.STOP_TOKEN_ID,
+    ValueSource.TOP_LOGPROBS,
 ]
 PROPOSALS = [
     ValueSource.PROPOSAL_TOKEN,
@@ -197,6 +206,7 @@ def test_cache_bindings_are_supplied(source: ValueSource) -> None:
     every_way(source)
 
 
+@pytest.mark.clause("BIND-5")
 @pytest.mark.parametrize("source", SAMPLING, ids=by_name)
 def test_admission_sampling_is_supplied(source: ValueSource) -> None:
     every_way(source)

@@ -22,6 +22,7 @@ from tests.runtime.packing_bench import (
     Bench,
     Delta,
     Graph,
+    admission,
     bench,
     bind,
     lane,
@@ -278,3 +279,24 @@ def test_a_histogram_is_sent_once_for_each_generation() -> None:
     with pytest.raises(ExecutionError, match=r"lane 1 \(slot 2, .*input h: has no history"):
         made.pack([with_history(3, (7,)), with_history(2, None)])
     assert made.pack([with_history(3, (7,))]) == 1
+
+
+@pytest.mark.clause("BIND-5")
+def test_nothing_is_counted_for_who_looks_at_no_counts() -> None:
+    """A plain request brings no history; whoever has penalties must."""
+    outputs = bind("o", V.OUTPUT_HISTOGRAM, Ix.PHYSICAL_REQUEST_ROW)
+    destinations = {
+        "h": Delta("histogram", HISTOGRAM_TOKENS, 4 * 24),
+        "o": Delta("outputs", HISTOGRAM_TOKENS, 4 * 24),
+    }
+    graph = replace(INITIALIZE, bindings=(HISTOGRAM, outputs))
+    made = Tables(bench([graph], destinations), destinations)
+    plain = with_history(0, None)._replace(admission=admission())
+    assert made.pack([plain]) == 0
+    penalised = replace(admission(frequency_penalty=0.5), emitted=2)
+    readmitted = with_history(1, (7, 3, 9, 3))._replace(admission=penalised)
+    assert made.pack([plain, readmitted]) == 3 + 2
+    assert made.row(1, "histogram")[2:10] == [-1, 2, -1, -1, -1, 1, -1, 1]
+    assert made.row(1, "outputs")[2:10] == [-1, 1, -1, -1, -1, -1, -1, 1]
+    with pytest.raises(ExecutionError, match="input h: has no history to look back at"):
+        made.pack([with_history(2, None)._replace(admission=penalised)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from helios.runtime.rounds import SamplingParameters
+from helios.runtime.rounds import Alternatives, SamplingParameters
 from helios.scheduler import (
     Event,
     Finish,
@@ -31,14 +31,17 @@ def request(
     seed: int | None = None,
     priority: int = 0,
     prefix_reuse: bool = True,
+    sibling_of: int | None = None,
+    **sampling: float,
 ) -> Request:
     """A request; an int prompt is that many tokens that depend on the id."""
     if isinstance(prompt, int):
         prompt = tuple((7 * request_id + 3 * i) % 23 for i in range(prompt))
-    sampling = SamplingParameters(seed=request_id if seed is None else seed)
+    parameters = SamplingParameters(seed=request_id if seed is None else seed, **sampling)  # type: ignore[arg-type]
     return Request(
-        request_id, prompt, limit, sampling, eos_ids, priority, prefix_reuse=prefix_reuse
-    )
+        request_id, prompt, limit, parameters, eos_ids, priority, prefix_reuse=prefix_reuse,
+        sibling_of=sibling_of,
+    )  # fmt: skip
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Got:
     finish: Finish | None = None
     failure: str | None = None
     reused: int = 0
+    alternatives: list[Alternatives] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
@@ -121,6 +125,7 @@ class Driver:
                 got.logprobs += event.logprobs
                 got.finish = event.finish
                 got.reused = event.reused_prompt_tokens
+                got.alternatives += event.alternatives
         self.check()
 
     def check(self) -> None:

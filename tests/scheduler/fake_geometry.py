@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from helios.runtime.geometry import Geometry, HistoryRules, Operation, ProgramInfo
+from helios.runtime.sampling_rules import SamplingRules
 
 VOCABULARY = 23
 NO_RULES = HistoryRules()
@@ -65,4 +66,5 @@ def geometry(
         programs=tuple(programs),
         snapshot_rows=rows if history.restores else 0,
         history=history,
+        sampling=SamplingRules(*[True] * 6),
     )

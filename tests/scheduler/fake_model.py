@@ -2,9 +2,10 @@
 
 A sampled token is a hash of what the lane's memory shows (`fake_memory`: pages through its page
 table, and its state row), of the seed and of nothing else; so a wrong page, row, position, slot or
-seed changes tokens. `alone` computes what a request must get. It also refuses what a device
-couldn't detect: a page or row that is written while somebody else uses it, and a round beyond its
-program.
+seed changes tokens. Of a request whose sampling looks back it is a hash, too, of the tokens that
+the device was told of when it took the request up, and of those sampled since. `alone` computes
+what a request must get. It also refuses what a device couldn't detect: a page or row that is
+written while somebody else uses it, and a round beyond its program.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from math import nan
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import (
+    Alternatives,
     Completion,
     DeviceFinish,
     LaneCompletion,
@@ -44,9 +46,13 @@ WITH_PROMPTS = (Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED)
 ADMITTING = (Operation.INITIALIZE, Operation.RESTORE, Operation.RESUME)
 
 
-def next_token(seen: Sequence[int | None], seed: int) -> tuple[int, float]:
-    """(token, logprob) that follows what is seen."""
-    digest = hashlib.blake2b(repr((list(seen), seed)).encode(), digest_size=8).digest()
+def next_token(
+    seen: Sequence[int | None], seed: int, counted: Sequence[int] = ()
+) -> tuple[int, float]:
+    """(token, logprob) that follows what is seen; `counted` are the tokens that are looked back
+    at."""
+    known = (list(seen), seed, sorted(counted)) if counted else (list(seen), seed)
+    digest = hashlib.blake2b(repr(known).encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
     return number % VOCABULARY, -(number % 1000) / 1000
 
@@ -57,6 +63,12 @@ def score(context: Sequence[int | None], target: int) -> float:
         return nan
     digest = hashlib.blake2b(repr((list(context), target)).encode(), digest_size=8).digest()
     return -(int.from_bytes(digest, "little") % 1000) / 500
+
+
+def likeliest(token: int, wanted: int) -> Alternatives:
+    """The alternatives where `token` was sampled."""
+    tokens = tuple((token + 2 * i + 1) % VOCABULARY for i in range(wanted))
+    return Alternatives(tokens, tuple(-0.1 * (i + 1) for i in range(wanted)))
 
 
 def scores_alone(prompt: Sequence[int]) -> list[float]:
@@ -70,7 +82,9 @@ def alone(request: Request, kind: Kind = PAGED) -> tuple[list[int], list[float],
     tokens: list[int] = []
     logprobs: list[float] = []
     while True:
-        token, logprob = next_token(kind.seen(context, context), request.sampling.seed)
+        counted = context if request.sampling.looks_back else ()
+        seen = kind.seen(context, context)
+        token, logprob = next_token(seen, request.sampling.seed, counted)
         context.append(token)
         tokens.append(token)
         logprobs.append(logprob)
@@ -95,6 +109,8 @@ class _State:
     finished: DeviceFinish = DeviceFinish.RUNNING
     seed: int = 0
     eos_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+    counted: list[int] = field(default_factory=list)
     table: list[int] = field(default_factory=list)
 
 
@@ -150,6 +166,13 @@ class FakeModel:
             assert len(lane.targets) == (len(lane.tokens) if scored else 0)
             if program.host_fed:
                 assert not self._in_flight(lane.slot), "fed before the token is known"
+        if round_.top_logprobs:
+            assert len(round_.top_logprobs) == len(round_.lanes)
+        for number, lane in enumerate(round_.lanes):
+            state = self._states[lane.slot]
+            if program.operation not in ADMITTING and state.generation == lane.generation:
+                wanted = round_.top_logprobs[number] if round_.top_logprobs else 0
+                assert wanted == state.top_logprobs, "the record would be read wrongly"
         lanes = tuple(
             lane._replace(
                 tokens=tuple(lane.tokens),
@@ -228,6 +251,8 @@ class FakeModel:
         else:
             self.memory.restore(lane)
         assert (lane.pending_token >= 0) == (operation is Operation.RESUME)
+        history = (lane.extras and lane.extras.history) or ()
+        assert bool(history) == admission.sampling.looks_back
         self._states[lane.slot] = _State(
             generation=lane.generation,
             pending=lane.pending_token,
@@ -236,6 +261,8 @@ class FakeModel:
             output_limit=admission.output_limit,
             seed=admission.sampling.seed,
             eos_ids=admission.eos_ids,
+            top_logprobs=admission.sampling.top_logprobs,
+            counted=list(history),
         )
 
     def _step(self, lane: LaneWork, program: ProgramInfo) -> LaneCompletion:
@@ -262,7 +289,9 @@ class FakeModel:
         )
         if not lane.sample:
             return self._answer(lane, state, (), (), error, scores)
-        token, logprob = next_token(seen, state.seed)
+        token, logprob = next_token(seen, state.seed, state.counted)
+        if state.counted:
+            state.counted.append(token)
         state.pending = token
         state.emitted += 1
         if token in state.eos_ids:
@@ -291,4 +320,7 @@ class FakeModel:
             draft_cursor=-1,
             model_reserved=-1,
             scores=scores,
+            alternatives=tuple(likeliest(t, state.top_logprobs) for t in tokens)
+            if state.top_logprobs
+            else (),
         )

@@ -98,6 +98,8 @@ class CacheMachine(RuleBasedStateMachine):
             seed=data.draw(st.integers(0, 2)),
             priority=priority,
             prefix_reuse=data.draw(st.sampled_from([True, True, True, False])),
+            sibling_of=data.draw(st.sampled_from([None, *self.requests])),
+            frequency_penalty=data.draw(st.sampled_from([0.0, 0.5])),
         )
         try:
             self.driver.submit(one)

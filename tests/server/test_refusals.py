@@ -77,16 +77,32 @@ SHARED: list[tuple[dict[str, Any], str, str]] = [
     ({"max_completion_tokens": 10_000}, "max_completion_tokens", "context_length_exceeded"),
     ({"max_completion_tokens": 5, "max_tokens": 5}, "max_tokens", "invalid_value"),
     ({"n": 2}, "n", "unsupported_parameter"),
-    ({"stop": "x"}, "stop", "unsupported_parameter"),
-    ({"stop": ["x"]}, "stop", "unsupported_parameter"),
     ({"stop": [1]}, "stop[0]", "invalid_type"),
+    ({"stop": 1}, "stop", "invalid_type"),
+    ({"stop": ""}, "stop", "invalid_value"),
+    ({"stop": ["a", ""]}, "stop[1]", "invalid_value"),
+    ({"stop": ["a"] * 5}, "stop", "invalid_value"),
+    ({"stop": ["é" * 1024, "é" * 1024, "a"]}, "stop", "invalid_value"),
+    ({"stop": "a", "stop_token_ids": [5]}, "stop", "invalid_value"),
+    ({"stop": ["a"], "stop_token_sequences": [[5]]}, "stop", "invalid_value"),
+    ({"stop": "a", "response_format": {"type": "json_object"}}, "stop", "invalid_value"),
+    ({"stop": "a", "guided_regex": "b"}, "stop", "invalid_value"),
+    ({"stop_token_ids": ["5"]}, "stop_token_ids[0]", "invalid_type"),
+    ({"stop_token_ids": [True]}, "stop_token_ids[0]", "invalid_type"),
+    ({"stop_token_ids": [5, 100_000]}, "stop_token_ids[1]", "invalid_value"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids[0]", "invalid_value"),
+    ({"stop_token_sequences": [5]}, "stop_token_sequences[0]", "invalid_type"),
+    ({"stop_token_sequences": [[]]}, "stop_token_sequences[0]", "invalid_value"),
+    ({"stop_token_sequences": [[5]] * 17}, "stop_token_sequences", "invalid_value"),
+    ({"stop_token_sequences": [[5] * 65]}, "stop_token_sequences[0]", "invalid_value"),
     ({"logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
     ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
     ({"frequency_penalty": 0.5}, "frequency_penalty", "unsupported_parameter"),
     ({"repetition_penalty": 1.1}, "repetition_penalty", "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
-    ({"stop_token_ids": [1]}, "stop_token_ids", "unsupported_parameter"),
-    ({"return_token_ids": True}, "return_token_ids", "unsupported_parameter"),
+    ({"return_token_ids": 1}, "return_token_ids", "invalid_type"),
+    ({"return_token_timestamps": "true"}, "return_token_timestamps", "invalid_type"),
+    ({"return_token_ids": True, "n": 2}, "n", "invalid_value"),
 ]  # fmt: skip
 
 UNSUPPORTED: list[dict[str, Any]] = [
@@ -174,6 +190,7 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
      "messages", "context_length_exceeded"),
     ({"chat_template_kwargs": _NESTED}, "chat_template_kwargs", "invalid_value"),
     ({"logprobs": 1}, "logprobs", "invalid_type"),
+    ({"return_token_timestamps": True}, "return_token_timestamps", "invalid_value"),
 ]  # fmt: skip
 
 COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
@@ -186,11 +203,13 @@ COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": [1, 100_000]}, "prompt", "invalid_value"),
     ({"prompt": "x" * 400}, "prompt", "context_length_exceeded"),
     ({"logprobs": 2}, "logprobs", "unsupported_parameter"),
+    ({"return_token_ids": True}, "return_token_ids", "unsupported_parameter"),
+    ({"return_token_timestamps": True}, "return_token_timestamps", "unsupported_parameter"),
     ({"logprobs": True}, "logprobs", "invalid_type"),
 ]
 
 
-@pytest.mark.clause("HTTP-7")
+@pytest.mark.clause("HTTP-7", "OBS-4", "STOP-1")
 @pytest.mark.parametrize(
     ("path", "body", "param", "code"),
     [
@@ -270,5 +289,5 @@ def test_nothing_invalid_reaches_the_worker(server: RunningServer) -> None:
 
 
 def test_what_isn_t_supported_is_to_be_left_out(server: RunningServer) -> None:
-    response = server.http.post(CHAT_PATH, json=CHAT | {"stop": ["x"]})
-    assert _refusal(server, response, 400)["message"] == "stop is not supported. Leave it out"
+    response = server.http.post(CHAT_PATH, json=CHAT | {"echo": True})
+    assert _refusal(server, response, 400)["message"] == "echo is not supported. Leave it out"

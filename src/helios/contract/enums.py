@@ -76,6 +76,15 @@ class ValueSource(IntEnum):
     PROPOSAL_GRAMMAR_MASK = 38
     CONSTANT = 39
     IMAGE_TENSOR = 40
+    OUTPUT_HISTOGRAM = 41
+    RECENT_OUTPUT_TOKEN = 42
+    LOGIT_BIAS_TOKEN = 43
+    LOGIT_BIAS = 44
+    TOKEN_MASK = 45
+    BAD_WORD_TOKEN = 46
+    MIN_TOKENS = 47
+    STOP_TOKEN_ID = 48
+    TOP_LOGPROBS = 49
 
 
 class Indexing(IntEnum):

@@ -16,6 +16,7 @@ from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
+from helios.runtime.sampling_rules import sampling_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,12 @@ def assemble(
         guard=MarkerGuard(tokenizer, _tags(frontend, tokenizer, template)),
         template=template,
         limits=PromptLimits(
-            contract.max_context_tokens, contract.model.input_vocabulary.input_tokens
+            contract.max_context_tokens,
+            contract.model.input_vocabulary.input_tokens,
+            contract.model.vocabulary.sampled_tokens,
         ),
         defaults=contract.defaults.sampling,
+        rules=sampling_rules(contract.model.graphs),
         eos_ids=frontend.eos_ids,
         bos_token=_bos_token(frontend, tokenizer),
     )

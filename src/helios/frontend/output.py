@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helios.frontend.detokenizer import Detokenizer
 from helios.frontend.prepare import PreparedRequest
+from helios.frontend.stops import StopMatcher
 from helios.frontend.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """One generated token. `data` is what it adds to the text; for a hidden token, its
-    spelling. `offset` counts the characters of visible text before it."""
+    spelling. `offset` counts the characters of text before it."""
 
     token: int
     data: bytes
@@ -28,7 +28,7 @@ class TokenText:
 @dataclass(frozen=True, slots=True)
 class OutputDelta:
     """What some tokens added: visible text, which may lag behind the tokens by part of a
-    character, and the tokens themselves, hidden ones included."""
+    character and by what may become a stop, and the tokens themselves, hidden ones included."""
 
     text: str
     tokens: tuple[TokenText, ...]
@@ -37,29 +37,31 @@ class OutputDelta:
 class OutputPipeline:
     """Turns a request's tokens into deltas; `text` of all deltas together is its output.
 
-    End-of-sequence and special tokens count as tokens and have no text.
+    End-of-sequence and special tokens count as tokens and have no text, nor have a stop and what
+    follows it.
     """
 
     def __init__(self, tokenizer: Tokenizer, request: PreparedRequest) -> None:
         self._tokenizer = tokenizer
-        self._eos_ids = frozenset(request.eos_ids)
-        self._detokenizer = Detokenizer(tokenizer, continues=request.continues)
+        self._text = StopMatcher(
+            request.stops, tokenizer, eos_ids=request.eos_ids, continues=request.continues
+        )
         self.prompt_tokens = len(request.prompt_tokens)
         self.output_tokens = 0
         self._characters = 0
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[float], *, last: bool) -> OutputDelta:
         """The delta of newly generated tokens. `last` says that no more will come, which
-        releases what the detokenizer held back."""
+        releases what was held back and is no stop."""
         pieces = []
         items = []
         for token, logprob in zip(tokens, logprobs, strict=True):
             data = self._tokenizer.token_bytes(token)
-            items.append(TokenText(token, data, logprob, self._characters))
-            if token not in self._eos_ids:
-                pieces.append(self._shown(self._detokenizer.push(token)))
+            offset = self._characters + self._text.held_characters
+            items.append(TokenText(token, data, logprob, offset))
+            pieces.append(self._shown(self._text.push(token)))
         if last:
-            pieces.append(self._shown(self._detokenizer.finish()))
+            pieces.append(self._shown(self._text.finish()))
         self.output_tokens += len(items)
         return OutputDelta("".join(pieces), tuple(items))
 

@@ -1,50 +1,34 @@
 """From what a client asked to a `PreparedRequest`: prompt ids, limits, sampling.
 
-The one place that applies the contract's limits and sampling defaults. It takes plain values, so
-the HTTP routes and the in-process engine prepare alike; parsing bodies is the server's business.
+The one place that applies the contract's limits and, with `sampling`, its sampling defaults. It
+takes plain values, so the HTTP routes and the in-process engine prepare alike; parsing bodies is
+the server's business.
 """
 
 from __future__ import annotations
 
 import operator
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from numbers import Real
-from typing import Any, Final, SupportsIndex
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
 
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
 from helios.frontend.markers import MarkerGuard
+from helios.frontend.options import GenerationOptions as GenerationOptions
+from helios.frontend.options import check_types
+from helios.frontend.sampling import SamplingResolver
+from helios.frontend.stop_checks import stop_conditions
+from helios.frontend.stops import NO_STOPS, StopConditions
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
+from helios.runtime.sampling_rules import SamplingRules
 from helios.scheduler.ranking import PRIORITIES
 
 
 class PromptTooLongError(RequestError):
     """Prompt, or prompt and asked output, don't fit into the model's context."""
-
-
-_SEED_MASK: Final = (1 << 64) - 1
-_LEAST_SEED: Final = -(1 << 63)
-_TOP_K_LIMIT: Final = (1 << 31) - 1
-_WHOLE_NUMBERS: Final = frozenset({"max_tokens", "top_k", "seed", "priority"})
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationOptions:
-    """What a client may say about generation. None leaves a value to the contract's default, a
-    seed to chance and the output limit to what the context leaves. `priority` is lower where the
-    request is more urgent, 0 by default; it changes no token."""
-
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +42,17 @@ class PreparedRequest:
     eos_ids: tuple[int, ...]
     continues: bool
     priority: int = 0
+    stops: StopConditions = NO_STOPS
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLimits:
-    """Bounds of a core: `max_context_tokens` for prompt and output together, valid ids in
-    [0, input_tokens)."""
+    """Bounds of a core: `max_context_tokens` for prompt and output together, valid ids of prompts
+    in [0, input_tokens), of outputs in [0, sampled_tokens)."""
 
     max_context_tokens: int
     input_tokens: int
+    sampled_tokens: int
 
 
 class Preparer:
@@ -84,6 +70,7 @@ class Preparer:
         template: ChatTemplate | None,
         limits: PromptLimits,
         defaults: SamplingDefaults,
+        rules: SamplingRules,
         eos_ids: tuple[int, ...],
         bos_token: int | None,
     ) -> None:
@@ -92,6 +79,7 @@ class Preparer:
         self._template = template
         self._limits = limits
         self._defaults = defaults
+        self._sampling = SamplingResolver(tokenizer, defaults, rules, limits.sampled_tokens)
         self._eos_ids = eos_ids
         self._bos_token = bos_token
 
@@ -175,7 +163,7 @@ class Preparer:
         self, tokens: list[int], options: GenerationOptions, *, where: str, continues: bool
     ) -> PreparedRequest:
         limits = self._limits
-        _check_types(options)
+        check_types(options)
         if not tokens:
             raise RequestError("the prompt has no tokens", where=where, remedy="Send some text")
         if min(tokens) < 0 or max(tokens) >= limits.input_tokens:
@@ -185,13 +173,20 @@ class Preparer:
                 where=where,
                 remedy=f"Ids are from 0 to {limits.input_tokens - 1}",
             )
+        output_limit = self._output_limit(len(tokens), options.max_tokens, where)
         return PreparedRequest(
             prompt_tokens=tokens,
-            output_limit=self._output_limit(len(tokens), options.max_tokens, where),
-            sampling=_sampling(options, self._defaults),
-            eos_ids=self._eos_ids,
+            output_limit=output_limit,
+            sampling=self._sampling.resolve(options, output_limit),
+            eos_ids=() if options.ignore_eos else self._eos_ids,
             continues=continues,
             priority=_priority(options.priority),
+            stops=stop_conditions(
+                options.stop,
+                options.stop_token_ids,
+                options.stop_token_sequences,
+                sampled_tokens=limits.sampled_tokens,
+            ),
         )
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:
@@ -235,19 +230,6 @@ def _token_ids(prompt: Sequence[int]) -> list[int]:
     return [operator.index(token) for token in tokens]
 
 
-def _check_types(options: GenerationOptions) -> None:
-    """Refuses values that aren't of their field's type, which Python lets a caller give."""
-    for field in fields(options):
-        value = getattr(options, field.name)
-        whole = field.name in _WHOLE_NUMBERS
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, SupportsIndex if whole else Real)
-        ):
-            raise RequestError(
-                f"{value!r:.40} is not {'an integer' if whole else 'a number'}", where=field.name
-            )
-
-
 def _priority(asked: int | None) -> int:
     priority = asked or 0
     if abs(priority) > PRIORITIES:
@@ -257,50 +239,3 @@ def _priority(asked: int | None) -> int:
             remedy=f"Give a value from {-PRIORITIES} to {PRIORITIES}; lower is more urgent",
         )
     return operator.index(priority)
-
-
-def unapplied_recommendations(defaults: SamplingDefaults) -> tuple[str, ...]:
-    """Recommendations of the core that change answers and that no program applies yet, like
-    `repetition_penalty 1.1`."""
-    neutral = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    given = {name: getattr(defaults, name) for name in neutral}
-    return tuple(
-        f"{name} {value:g}"
-        for name, value in given.items()
-        if value is not None and value != neutral[name]
-    )
-
-
-def _sampling(options: GenerationOptions, defaults: SamplingDefaults) -> SamplingParameters:
-    """Request over contract over the API's own default."""
-
-    def real(name: str, asked: float | None, default: float | None, fall_back: float,
-             high: float) -> float:  # fmt: skip
-        value = asked if asked is not None else default if default is not None else fall_back
-        if asked is not None and not 0.0 <= asked <= high:
-            raise RequestError(
-                f"{asked!r} is out of range", where=name, remedy=f"Give a value from 0 to {high:g}"
-            )
-        return value
-
-    top_k = options.top_k if options.top_k is not None else (defaults.top_k or 0)
-    if not -1 <= top_k <= _TOP_K_LIMIT:
-        raise RequestError(
-            f"{top_k} is out of range",
-            where="top_k",
-            remedy="Give the number of tokens to choose from, or 0 for all",
-        )
-    seed = options.seed if options.seed is not None else secrets.randbits(64)
-    if not _LEAST_SEED <= seed <= _SEED_MASK:
-        raise RequestError(
-            f"{seed} doesn't fit into 64 bits",
-            where="seed",
-            remedy=f"Give a value from {_LEAST_SEED} to {_SEED_MASK}",
-        )
-    return SamplingParameters(
-        temperature=real("temperature", options.temperature, defaults.temperature, 1.0, 2.0),
-        top_k=max(top_k, 0),
-        top_p=real("top_p", options.top_p, defaults.top_p, 1.0, 1.0),
-        min_p=real("min_p", options.min_p, defaults.min_p, 0.0, 1.0),
-        seed=seed & _SEED_MASK,
-    )

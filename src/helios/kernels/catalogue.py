@@ -15,6 +15,14 @@ Q8_BLOCK: Final = 32
 TILE_OUTPUTS: Final = 16
 EOS_CAPACITY: Final = 16
 REQUEST_STATE_NBYTES: Final = 128
+# A row of `sampling_rows`: its size and what its lists hold (docs/kernels.md).
+SAMPLING_ROW_NBYTES: Final = 8640
+RECENT_CAPACITY: Final = 32
+STOP_CAPACITY: Final = 64
+BIAS_CAPACITY: Final = 512
+BAD_WORD_CAPACITY: Final = 1024
+TOP_CAPACITY: Final = 20
+MASK_WORD_BITS: Final = 32
 COMPLETION_LANE_COLUMNS: Final = 12
 # Values that a `tuning` operand can name; what is out of range means 0, the default.
 BLOCKINGS: Final = 6
@@ -152,6 +160,25 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "capacity page_tokens table_pages elements dtype",
     ),
     _kernel("copy_rows", "rows:r source:r destination:r buffer:rw", "capacity elements dtype"),
+    _kernel(
+        "initialize_sampling",
+        "rows:r slot:r repetition_penalty:r presence_penalty:r frequency_penalty:r min_tokens:r"
+        " top_logprobs:r stop_ids:r bias_tokens:r bias:r bad_words:r recent:r mask:r state:w"
+        " sampling:w token_counts:w output_counts:w token_mask:w",
+        "capacity vocab",
+    ),
+    _kernel(
+        "sample_processed",
+        "rows:r lane:r? slot:r query_length:r? state:r sampling:r token_counts:r output_counts:r"
+        " token_mask:r grammar_mask:r? logits:r tokens:w logprobs:w top_tokens:w top_logprobs:w",
+        "capacity vocab stride",
+    ),
+    _kernel(
+        "count_sampled",
+        "rows:r slot:r generation:r sampled:r? tokens:r state:r sampling:rw token_counts:rw"
+        " output_counts:rw",
+        "capacity vocab",
+    ),
 )
 
 # What these write says how fast the machine is, so no reference has the same.

@@ -65,4 +65,16 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "save_page": _types(_PAGE),
     "load_page": _types(_PAGE),
     "copy_rows": _types(f"i32: rows source destination; {DTYPE}: buffer"),
+    "initialize_sampling": _types(
+        "i32: rows slot min_tokens top_logprobs stop_ids bias_tokens bad_words recent token_counts"
+        " output_counts; f32: repetition_penalty presence_penalty frequency_penalty bias;"
+        " u32: mask token_mask; u8: state sampling"
+    ),
+    "sample_processed": _types(
+        "i32: rows lane slot query_length token_counts output_counts tokens top_tokens;"
+        " u32: token_mask grammar_mask; f32: logits logprobs top_logprobs; u8: state sampling"
+    ),
+    "count_sampled": _types(
+        "i32: rows slot generation sampled tokens token_counts output_counts; u8: state sampling"
+    ),
 }

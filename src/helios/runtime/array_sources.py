@@ -1,126 +1,45 @@
-"""Value sources whose row is an array: histograms, grammar masks, copied proposals, image tensors.
+"""Value sources whose row is an array: grammar masks, copied proposals, image tensors, and those of
+`sampling_sources`.
 
-`value_sources` has everything that is a number or a few. Here a source is made for one binding,
-since the destination's row decides about it; what doesn't go together is refused at the binding's
-place. `checks.bindings` calls it, `value_writers` and `delta_uploads` read with what it returns.
+`value_sources` has everything that is a number or a few. `checks.bindings` makes a source for a
+binding, `value_writers` reads with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, NoReturn
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, Operation, ValueSource
-from helios.contract.model import ValueBinding
-from helios.runtime.checks.places import Place
-from helios.runtime.lanes import ADMITTING, SPECULATIVE, extras_of
+from helios.runtime.array_rows import (
+    EVERYTHING,
+    WORD,
+    Array,
+    ArraySource,
+    Destined,
+    fitting,
+    words_of,
+)
+from helios.runtime.lanes import SPECULATIVE, extras_of
 from helios.runtime.rounds import LaneWork, Proposal
-from helios.runtime.value_bounds import Bounds
+from helios.runtime.sampling_sources import SAMPLING
 from helios.runtime.value_sources import NONE, Scope
 
-Array = NDArray[Any]
-# The row of a lane, or a row for each of its packed tokens, whose number is given. Raises
-# ValueError for a lane that lacks it or whose values don't fit.
-Row = Callable[[LaneWork, int], Array]
-
 _NO_PROPOSAL: Final = Proposal((), 0, NONE)
-_WORD: Final = np.dtype(np.uint32)
-_EVERYTHING: Final = (1 << 32) - 1  # a mask word that allows all its tokens
-
-
-@dataclass(frozen=True)
-class ArraySource:
-    """A source's scope and reader. `limits` are the least and the largest value that a destination
-    must be able to hold, None where only a round tells."""
-
-    scope: Scope
-    row: Row
-    limits: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Destined:
-    """What a source is made for: a binding to rows of `columns` elements, in a program."""
-
-    binding: ValueBinding
-    at: Place
-    columns: int
-    element: np.dtype[Any]
-    bounds: Bounds
-
-    def expect(self, columns: int, what: str) -> None:
-        """Refuses rows of another width."""
-        if not columns or self.columns != columns:
-            self.at.refuse(
-                "destination",
-                f"a row has {self.columns} elements, but {what} of this vocabulary {columns}",
-            )
-
-    def refuse_unless(self, operations: frozenset[Operation]) -> None:
-        """Refuses other operations: their lanes don't bring the source."""
-        if self.bounds.operation not in operations:
-            refuse_operation(self.binding, self.at, self.bounds)
-
-    def refuse_offset(self) -> None:
-        """For what has no number to add to."""
-        if self.binding.offset:
-            self.at.refuse("offset", f"{self.binding.source.name} takes no offset")
-
-
-def refuse_operation(binding: ValueBinding, at: Place, bounds: Bounds) -> NoReturn:
-    """Refuses a source that lanes of the program's operation don't bring."""
-    operation, source = bounds.operation.name, binding.source.name
-    at.refuse("source", f"the lanes of {operation} programs bring no {source}")
-
-
-def counts(lane: LaneWork, bounds: Bounds) -> Array:
-    """How often each id of the histogram occurs in the lane's history. Ids past the histogram are
-    never sampled and not counted."""
-    history = extras_of(lane).history
-    if history is None:
-        raise ValueError("has no history to count")
-    ids = np.asarray(history, np.int64)
-    if len(ids) > bounds.context_tokens:
-        raise ValueError(f"has a history of {len(ids)} tokens, {bounds.context_tokens} fit")
-    if len(ids) and not 0 <= ids.min() <= ids.max() < bounds.input_tokens:
-        raise ValueError(f"has a history with ids outside [0, {bounds.input_tokens})")
-    return np.bincount(ids[ids < bounds.histogram_tokens], minlength=bounds.histogram_tokens)
-
-
-def _histogram(to: Destined) -> ArraySource:
-    to.expect(to.bounds.histogram_tokens, "a histogram")
-    to.refuse_offset()
-    to.refuse_unless(ADMITTING)
-    limits = (0, to.bounds.context_tokens)
-    return ArraySource(Scope.LANE, lambda lane, _: counts(lane, to.bounds), limits)
-
-
-def _words_of(mask: bytes, words: int) -> Array:
-    if len(mask) != words * _WORD.itemsize:
-        raise ValueError(f"has a grammar mask of {len(mask)} bytes, not of {words} words")
-    return np.frombuffer(mask, _WORD)
-
-
-def _expect_words(to: Destined) -> None:
-    if to.element != _WORD:
-        to.at.refuse("destination", f"{to.binding.source.name} takes U32 words")
-    to.refuse_offset()
 
 
 def _grammar_mask(to: Destined) -> ArraySource:
     words = to.bounds.mask_words
     to.expect(words, "a mask")
-    _expect_words(to)
-    allowed = np.full(words, _EVERYTHING, _WORD)
+    to.expect_words()
+    allowed = np.full(words, EVERYTHING, WORD)
 
     def row(lane: LaneWork, _: int) -> Array:
         mask = extras_of(lane).grammar_mask
-        return allowed if mask is None else _words_of(mask, words)
+        return allowed if mask is None else words_of(mask, words)
 
     return ArraySource(Scope.LANE, row)
 
@@ -136,15 +55,15 @@ def _proposal_masks(to: Destined) -> ArraySource:
     packed = to.binding.indexing is Indexing.PACKED_TOKEN
     to.refuse_unless(SPECULATIVE)
     to.expect(words if packed else words * targets, "a mask" if packed else f"{targets} masks")
-    _expect_words(to)
+    to.expect_words()
 
     def row(lane: LaneWork, length: int) -> Array:
         masks = _proposal(lane).masks
         if len(masks) > length:
             raise ValueError(f"has {len(masks)} grammar masks for {length} tokens")
-        found = np.full((length if packed else targets, words), _EVERYTHING, _WORD)
+        found = np.full((length if packed else targets, words), EVERYTHING, WORD)
         for position, mask in enumerate(masks):
-            found[position] = _words_of(mask, words)
+            found[position] = words_of(mask, words)
         return found if packed else found.reshape(-1)
 
     return ArraySource(Scope.TOKEN if packed else Scope.LANE, row)
@@ -202,20 +121,8 @@ def _image_tensor(to: Destined) -> ArraySource:
     return ArraySource(scope, row)
 
 
-def fitting(values: Array, element: np.dtype[Any]) -> Array:
-    """The values as they are, where all of them fit the element type; ValueError otherwise."""
-    if element.kind == "f" and values.dtype.kind == "f":
-        return values
-    if element.kind == "f" or values.dtype.kind not in "iu":
-        raise ValueError(f"has values of type {values.dtype.name} for {element.name}")
-    limits = np.iinfo(element)
-    if values.size and not limits.min <= values.min() <= values.max() <= limits.max:
-        raise ValueError(f"has values out of bounds for {element.name}")
-    return values
-
-
 ARRAYS: Final[dict[ValueSource, Callable[[Destined], ArraySource]]] = {
-    ValueSource.PROMPT_HISTOGRAM: _histogram,
+    **SAMPLING,
     ValueSource.GRAMMAR_MASK: _grammar_mask,
     ValueSource.PROPOSAL_TOKEN: _proposal_tokens,
     ValueSource.PROPOSAL_GRAMMAR_MASK: _proposal_masks,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Operation
 from helios.errors import ExecutionError
-from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
+from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, TOP_CAPACITY
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.manifest import Manifest, Program
-from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
+from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
 
 _FINISHES = {int(finish): finish for finish in DeviceFinish}
 _ERRORS = {int(error): error for error in LaneError}
@@ -47,6 +47,17 @@ class CompletionReader:
             if scores is None
             else tuple(view(scores, frame).view(np.float32) for frame in range(FRAMES))
         )
+        self._alternatives = (
+            ()
+            if record.top_tokens is None or record.top_logprobs is None
+            else tuple(
+                (
+                    view(record.top_tokens, frame).view(np.int32).reshape(-1, TOP_CAPACITY),
+                    view(record.top_logprobs, frame).view(np.float32).reshape(-1, TOP_CAPACITY),
+                )
+                for frame in range(FRAMES)
+            )
+        )
         self._frames = tuple(
             (
                 view(record.lanes, frame).view(np.int32).reshape(-1, COMPLETION_LANE_COLUMNS),
@@ -57,11 +68,16 @@ class CompletionReader:
         )
 
     def read(
-        self, frame: int, count: int, lengths: Sequence[int] = ()
+        self,
+        frame: int,
+        count: int,
+        lengths: Sequence[int] = (),
+        top_logprobs: Sequence[int] = (),
     ) -> tuple[LaneCompletion, ...]:
         """The first `count` lanes. A `scored` round's lanes have so many tokens each, and a score
-        for each of them. Raises ExecutionError, naming the lane, where a row can't be true; nothing
-        of the round is then returned."""
+        for each of them; `top_logprobs` says for each lane how many alternatives there are, if
+        there are any. Raises ExecutionError, naming the lane, where a row can't be true; nothing of
+        the round is then returned."""
         lanes, tokens, logprobs = self._frames[frame]
         width, vocabulary = self._width, self._vocabulary_tokens
         finishes, errors = _FINISHES, _ERRORS
@@ -99,7 +115,24 @@ class CompletionReader:
                     scored,
                 )
             )
+        if any(top_logprobs):
+            for lane, wanted in enumerate(top_logprobs):
+                if wanted and completions[lane].tokens:
+                    found = self._lane_alternatives(frame, lane, wanted)
+                    completions[lane] = completions[lane]._replace(alternatives=(found,))
         return tuple(completions)
+
+    def _lane_alternatives(self, frame: int, lane: int, wanted: int) -> Alternatives:
+        """A lane's likeliest tokens; fewer where there are no more."""
+        if not self._alternatives:
+            self._refuse(lane, "alternatives are wanted, and the record has none")
+        tokens, logprobs = self._alternatives[frame]
+        ids = tokens[lane, :wanted].tolist()
+        kept = ids.index(-1) if -1 in ids else len(ids)
+        for token in ids[:kept]:
+            if not 0 <= token < self._vocabulary_tokens:
+                self._refuse(lane, f"alternative {token} is outside the vocabulary")
+        return Alternatives(tuple(ids[:kept]), tuple(logprobs[lane, :kept].tolist()))
 
     def _lane_scores(self, frame: int, lengths: Sequence[int]) -> Iterator[tuple[float, ...]]:
         """Each lane's part of the packed scores."""

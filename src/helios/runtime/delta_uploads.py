@@ -22,6 +22,7 @@ from helios.runtime.lanes import Columns
 from helios.runtime.manifest import DeltaDestination, Manifest
 from helios.runtime.page_upload import DeltaStaging, PageUpload
 from helios.runtime.rounds import LaneWork
+from helios.runtime.sampling_sources import COUNTED
 from helios.runtime.value_bounds import Bounds
 from helios.runtime.value_writers import Fill, element_type
 
@@ -30,7 +31,7 @@ View = Callable[[int, int], NDArray[np.uint8]]
 
 class DeltaUploads:
     """The uploads of all tables: page tables by their buffer and first element, histograms by
-    their buffer."""
+    their buffer and what they count."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class DeltaUploads:
         self._request_slots = request_slots
         self._cache_pages = cache_pages
         self._pages: dict[tuple[int, int], PageUpload] = {}
-        self._histograms: dict[int, HistogramUpload] = {}
+        self._histograms: dict[tuple[int, ValueSource], HistogramUpload] = {}
 
     def fills(
         self, binding: ValueBinding, at: Place, destination: DeltaDestination, bounds: Bounds
@@ -61,8 +62,10 @@ class DeltaUploads:
         if binding.source is ValueSource.PAGE_TABLE:
             pages = self._page_upload(binding, destination)
             return [_page_fill(binding, pages, frame) for frame in staging]
+        counted = COUNTED[binding.source]
         histograms = self._histograms.setdefault(
-            destination.target, HistogramUpload(request_slots=self._request_slots)
+            (destination.target, binding.source),
+            HistogramUpload(counted, request_slots=self._request_slots),
         )
         return [_histogram_fill(binding, histograms, frame, bounds) for frame in staging]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helios.contract.enums import Operation
+from helios.runtime.sampling_rules import PLAIN, SamplingRules
 
 __all__ = ["Geometry", "Operation", "ProgramInfo"]
 
@@ -54,7 +55,8 @@ class Geometry:
     """Capacities after load-time selection. `pages_per_request` bounds a page list;
     `speculative_width` is 0 without speculation; `snapshot_rows` counts the snapshots that there is
     room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one;
-    `cache_nbytes` is what pages and snapshots take."""
+    `cache_nbytes` is what pages and snapshots take, `sampling` says which parameters of a request
+    the programs apply."""
 
     target: str
     kernel_path: str
@@ -72,6 +74,7 @@ class Geometry:
     snapshot_rows: int = 0
     snapshot_nbytes: int = 0
     history: HistoryRules = HistoryRules()
+    sampling: SamplingRules = PLAIN
 
     def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
         """The selected programs of an operation, smallest capacity first."""

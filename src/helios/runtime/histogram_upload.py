@@ -6,20 +6,27 @@ serves a table in all programs and frames. Called by `delta_uploads`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from helios.runtime.array_sources import counts
 from helios.runtime.page_upload import DeltaStaging, LaneValueError
 from helios.runtime.rounds import LaneWork
 from helios.runtime.value_bounds import Bounds
 
 
 class HistogramUpload:
-    """Whose histogram the table's rows began with: a generation a slot."""
+    """Whose histogram the table's rows began with: a generation a slot. `counted` gives the ids
+    that a lane's histogram counts; where nobody will look at it there are none."""
 
-    def __init__(self, *, request_slots: int) -> None:
+    def __init__(
+        self,
+        counted: Callable[[LaneWork, Bounds], NDArray[np.int64]],
+        *,
+        request_slots: int,
+    ) -> None:
+        self._counted = counted
         self._generations = [0] * request_slots
         self._pending: list[tuple[int, int]] = []
 
@@ -32,15 +39,17 @@ class HistogramUpload:
             if self._generations[lane.slot] == lane.generation:
                 continue
             try:
-                histogram = counts(lane, bounds)
+                tokens = self._counted(lane, bounds)
             except (OverflowError, ValueError) as error:
                 raise LaneValueError(index, str(error)) from error
-            ids = np.flatnonzero(histogram)
+            self._pending.append((lane.slot, lane.generation))
+            if not len(tokens):
+                continue
+            ids, counts = np.unique(tokens, return_counts=True)
             begin, end = end, end + len(ids)
             # Staging for the longest histories of all lanes was checked at start-up.
             staging.index[begin:end] = ids + lane.slot * bounds.histogram_tokens
-            staging.value[begin:end] = histogram[ids]
-            self._pending.append((lane.slot, lane.generation))
+            staging.value[begin:end] = counts
         staging.count[0] = end
 
     def commit(self) -> None:

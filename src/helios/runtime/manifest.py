@@ -195,7 +195,8 @@ Destination = StagedDestination | DeltaDestination
 @dataclass(frozen=True, slots=True)
 class CompletionRecord:
     """The COMPLETION buffers (indices) that a program leaves for the host;
-    `proposal_confidence` and `scores` are None where no program reports them."""
+    `proposal_confidence`, `scores`, `top_tokens` and `top_logprobs` are None where no program
+    reports them."""
 
     name: str
     lanes: int
@@ -203,6 +204,8 @@ class CompletionRecord:
     logprobs: int
     proposal_confidence: int | None
     scores: int | None = None
+    top_tokens: int | None = None
+    top_logprobs: int | None = None
 
 
 @dataclass(frozen=True)

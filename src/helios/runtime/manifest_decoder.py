@@ -20,7 +20,7 @@ from helios.contract.fields import (
     refuse_unknown_fields,
     unique,
 )
-from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, Q8_BLOCK
+from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, Q8_BLOCK, TOP_CAPACITY
 from helios.runtime.manifest import (
     Buffer,
     BufferClass,
@@ -248,9 +248,31 @@ class _Lookup:
             scores = self._record(message, where, "scores", DType.F32)
             if len(self._buffers[scores].shape) != 1:
                 refuse(join(where, "scores"), "is no row of one value a packed token")
+        top_tokens, top_logprobs = self._alternatives(message, where, rows)
         return CompletionRecord(
-            name(message.name, join(where, "name")), lanes, tokens, logprobs, confidence, scores
+            name(message.name, join(where, "name")),
+            lanes,
+            tokens,
+            logprobs,
+            confidence,
+            scores,
+            top_tokens,
+            top_logprobs,
         )
+
+    def _alternatives(
+        self, message: Any, where: str, rows: int
+    ) -> tuple[int, int] | tuple[None, None]:
+        """The likeliest tokens and their logprobs: both or neither."""
+        if not (message.top_tokens or message.top_logprobs):
+            return None, None
+        tokens = self._record(message, where, "top_tokens", DType.I32)
+        logprobs = self._record(message, where, "top_logprobs", DType.F32)
+        if self._buffers[tokens].shape != (rows, TOP_CAPACITY):
+            refuse(join(where, "top_tokens"), f"doesn't have {rows} rows of {TOP_CAPACITY}")
+        if self._buffers[logprobs].shape != (rows, TOP_CAPACITY):
+            refuse(join(where, "top_logprobs"), f"doesn't have {rows} rows of {TOP_CAPACITY}")
+        return tokens, logprobs
 
     def _record(self, message: Any, where: str, field: str, dtype: DType) -> int:
         path = join(where, field)

@@ -26,7 +26,7 @@ from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
-from helios.runtime.rounds import Completion, Round
+from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
@@ -47,6 +47,7 @@ class _InFlight:
     lanes: int
     # Tokens of each lane, where the record has something for each of them.
     lengths: tuple[int, ...]
+    top_logprobs: tuple[int, ...]
 
 
 class ModelRuntime:
@@ -220,7 +221,9 @@ class ModelRuntime:
         reader = self._completions[work.program]
         scored = reader is not None and reader.scored
         lengths = tuple(len(lane.tokens) for lane in work.lanes) if scored else ()
-        self._frames[frame] = _InFlight(sequence, work.program, len(work.lanes), lengths)
+        self._frames[frame] = _InFlight(
+            sequence, work.program, len(work.lanes), lengths, work.top_logprobs
+        )
         return sequence
 
     def completed(self, sequence: int) -> bool:
@@ -242,7 +245,9 @@ class ModelRuntime:
             raise ExecutionError("has not completed", where=f"round {sequence}")
         self._frames[frame] = None
         reader = self._completions[flight.program]
-        lanes = reader.read(frame, flight.lanes, flight.lengths) if reader is not None else ()
+        lanes: tuple[LaneCompletion, ...] = ()
+        if reader is not None:
+            lanes = reader.read(frame, flight.lanes, flight.lengths, flight.top_logprobs)
         return Completion(sequence, lanes, *self._device.timing(sequence))
 
     # ------------------------------------------------------------ observation

@@ -35,7 +35,13 @@ class LaneError(IntEnum):
 @dataclass(frozen=True, slots=True)
 class SamplingParameters:
     """How a request samples: `seed` of 64 bits, `temperature` 0 is greedy, `top_k` 0 is off, and so
-    are a repetition penalty of 1 and the other penalties of 0."""
+    are a repetition penalty of 1 and the other penalties of 0.
+
+    `logit_bias` has (id, what is added to its logit) pairs; `allowed_tokens` are the only ids that
+    may come (None: all); `bad_words` sequences of ids that may not; before `min_tokens` output
+    tokens neither end-of-sequence ids may come nor `stop_ids`, which the host ends the request at.
+    Of each token the `top_logprobs` likeliest alternatives are reported.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -45,6 +51,27 @@ class SamplingParameters:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_tokens: tuple[int, ...] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+
+    @property
+    def penalises(self) -> bool:
+        """Whether a token's logit depends on how often it came before."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the choice of a token depends on the tokens before it by more than the logits:
+        then the device must know them when it takes the request up."""
+        return self.penalises or bool(self.bad_words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +104,11 @@ class LaneExtras:
 
     `length` is the number of packed rows where `tokens` don't say it: target tokens of a
     SPECULATIVE lane (exactly, or at most where the device allots them), patches of a VISION one.
-    `history` are the request's tokens so far, whose counts a histogram begins with, None where none
-    is wanted. A grammar mask has a bit for each token, lowest bit of the lowest byte first, 1 where
-    the token is allowed; None allows everything. `feature_indices` and `context_indices` have a
-    value for each of `tokens`, −1 where there is no image, or are empty; `feature_slot` is −1 for
-    none. `images` are the image layout's tensors by name.
+    `history` are the request's tokens so far, which its histograms and recent tokens begin with,
+    None where nothing looks back at them. A grammar mask has a bit for each token, lowest bit of
+    the lowest byte first, 1 where the token is allowed; None allows everything. `feature_indices`
+    and `context_indices` have a value for each of `tokens`, −1 where there is no image, or are
+    empty; `feature_slot` is −1 for none. `images` are the image layout's tensors by name.
     """
 
     length: int = 0
@@ -127,16 +154,28 @@ class LaneWork(NamedTuple):
 class Round:
     """One submission: a program (index into the runtime's program table) and its lanes.
 
-    In a MIXED round the lanes before the last decode, and the last one is a prompt's chunk."""
+    In a MIXED round the lanes before the last decode, and the last one is a prompt's chunk.
+    `top_logprobs` says for each lane how many alternatives of its tokens its request was admitted
+    with; it is empty where none of them wants any."""
 
     program: int
     lanes: tuple[LaneWork, ...]
+    top_logprobs: tuple[int, ...] = ()
+
+
+class Alternatives(NamedTuple):
+    """The likeliest tokens where one was sampled, likeliest first, with their logprobs; the sampled
+    one need not be among them."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
 
 
 class LaneCompletion(NamedTuple):
     """What a lane's row of the completion record says; a tuple as `LaneWork`. `consumed` is the
     endpoint after the round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the
-    logprobs of a scored lane's targets, one for each of its tokens (nan without a target)."""
+    logprobs of a scored lane's targets, one for each of its tokens (nan without a target);
+    `alternatives` has an entry for each emitted token of a lane that wants them."""
 
     slot: int
     generation: int
@@ -148,6 +187,7 @@ class LaneCompletion(NamedTuple):
     draft_cursor: int
     model_reserved: int
     scores: tuple[float, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

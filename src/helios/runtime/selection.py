@@ -29,6 +29,7 @@ from helios.runtime.feedback import is_host_fed
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.history import graphs_by_name, history_rules
 from helios.runtime.manifest import LeadingCount, Manifest, Program
+from helios.runtime.sampling_rules import sampling_rules
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.tuning import required_producers
 
@@ -232,6 +233,7 @@ def selected_geometry(
         snapshot_rows=selection.snapshots,
         snapshot_nbytes=selection.snapshot_nbytes,
         history=history_rules(contract, manifest, selection.programs),
+        sampling=sampling_rules(graphs[program.name] for program in selection.programs),
     )
 
 

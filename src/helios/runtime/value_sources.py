@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from helios.contract.enums import Operation, ValueSource
+from helios.kernels.catalogue import TOP_CAPACITY
 from helios.runtime.lanes import (
     ADMITTING,
     SPECULATIVE,
@@ -33,7 +34,7 @@ from helios.runtime.value_bounds import Bounds
 NONE: Final = -1  # no row, no token, no target: never shifted by an offset
 FILLER: Final = 0  # the token of a packed row that the device fills itself
 _SEED_WORD: Final = (1 << 32) - 1
-_REAL_LIMIT: Final = float(np.finfo(np.float32).max)
+REAL_LIMIT: Final = float(np.finfo(np.float32).max)
 _EVERY: Final = frozenset(Operation)
 
 Read = Callable[[Sequence[LaneWork], Columns], Any]
@@ -153,7 +154,7 @@ def _real(read: Callable[[LaneAdmission], float]) -> Source:
     def values(lanes: Sequence[LaneWork], _: Columns) -> list[float]:
         found = [read(admission_of(lane)) for lane in lanes]
         for value in found:
-            if math.isnan(value) or abs(value) > _REAL_LIMIT:
+            if math.isnan(value) or abs(value) > REAL_LIMIT:
                 raise ValueError(f"has {value}, which is no 32-bit number")
         return found
 
@@ -271,6 +272,10 @@ SOURCES: Final[dict[ValueSource, Source]] = {
     ValueSource.REPETITION_PENALTY: _real(lambda a: a.sampling.repetition_penalty),
     ValueSource.PRESENCE_PENALTY: _real(lambda a: a.sampling.presence_penalty),
     ValueSource.FREQUENCY_PENALTY: _real(lambda a: a.sampling.frequency_penalty),
+    ValueSource.MIN_TOKENS: _admitted(lambda a: a.sampling.min_tokens, _context),
+    ValueSource.TOP_LOGPROBS: _admitted(
+        lambda a: a.sampling.top_logprobs, lambda _: (0, TOP_CAPACITY)
+    ),
     ValueSource.OUTPUT_LIMIT: _admitted(lambda a: a.output_limit, _context),
     ValueSource.EMITTED_TOKENS: _admitted(lambda a: a.emitted, _context),
     ValueSource.EOS_IDS: Source(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import ValueBinding
-from helios.runtime.array_sources import ArraySource
+from helios.runtime.array_rows import ArraySource
 from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
 from helios.runtime.device import PlannedBuffer

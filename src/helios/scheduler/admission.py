@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from helios.errors import AdmissionError
 from helios.runtime.geometry import Geometry, Operation
+from helios.runtime.sampling_rules import sampling_fault
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
 
@@ -43,6 +44,16 @@ def check_request(request: Request, geometry: Geometry) -> None:
             f"the priority is {request.priority}",
             where=where,
             remedy=f"Choose one in [-{PRIORITIES}, {PRIORITIES}]; lower is more urgent",
+        )
+    fault = sampling_fault(request.sampling, geometry.sampling, geometry.vocabulary_tokens)
+    if fault is not None:
+        raise AdmissionError(f"{fault.parameter} {fault.what}", where=where, remedy=fault.remedy)
+    if request.sampling.min_tokens > request.output_limit:
+        raise AdmissionError(
+            f"min_tokens is {request.sampling.min_tokens}, and the output limit"
+            f" {request.output_limit}",
+            where=where,
+            remedy="Lower the one or raise the other",
         )
     if request.score_prompt and not geometry.of(Operation.SCORED_PREFILL):
         raise AdmissionError(

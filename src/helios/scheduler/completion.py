@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneError, LaneWork
+from helios.runtime.rounds import (
+    Alternatives,
+    Completion,
+    DeviceFinish,
+    LaneCompletion,
+    LaneError,
+    LaneWork,
+)
 from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
 
@@ -45,7 +52,10 @@ def lane_fault(
     """What is wrong with one lane's answer. A request that has failed already expects nothing."""
     if resident.ending is Ending.FAILED:
         return None
-    slot, generation, end, tokens, logprobs, finish, error, cursor, reserved, scores = answer
+    (
+        slot, generation, end, tokens, logprobs, finish, error, cursor, reserved, scores,
+        alternatives,
+    ) = answer  # fmt: skip
     if slot != work.slot or generation != work.generation:
         return (
             f"slot {slot} generation {generation} answered for "
@@ -70,6 +80,11 @@ def lane_fault(
         fault = _score_fault(scores, work.targets)
         if fault is not None:
             return fault
+    wanted = resident.top_logprobs if emitted else 0
+    if wanted or alternatives:
+        fault = alternatives_fault(alternatives, min(wanted, vocabulary_tokens))
+        if fault is not None:
+            return fault
     expected_finish = DeviceFinish.RUNNING
     if emitted:
         token = tokens[0]
@@ -92,4 +107,21 @@ def _score_fault(scores: Sequence[float], targets: Sequence[int]) -> str | None:
     for score, target in zip(scores, targets, strict=True):
         if target >= 0 and not score <= _ROUNDING:
             return f"the logprob of prompt token {target} is {score}"
+    return None
+
+
+def alternatives_fault(reported: Sequence[Alternatives], wanted: int) -> str | None:
+    """What is wrong with the likeliest tokens that a lane reports; `wanted` is 0 where it emits
+    nothing, or its request asked for none."""
+    due = int(wanted > 0)
+    if len(reported) != due:
+        return f"alternatives of {len(reported)} tokens came, {due} are due"
+    for tokens, logprobs in reported:
+        if len(tokens) != wanted or len(set(tokens)) != wanted:
+            return f"{len(tokens)} alternatives came ({len(set(tokens))} different), not {wanted}"
+        before = _ROUNDING
+        for logprob in logprobs:
+            if not logprob <= before:
+                return f"alternatives' logprobs are {list(logprobs)}"
+            before = logprob
     return None

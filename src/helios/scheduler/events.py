@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from helios.runtime.rounds import Alternatives
+
 
 class Finish(IntEnum):
     """Why a request ended."""
@@ -33,13 +35,15 @@ class PromptScored:
 class TokensEmitted:
     """Tokens of a request in order with their logprobs in nats; `finish` is None while it runs.
     `reused_prompt_tokens` counts those that it began with from the prefix cache; it is the same in
-    all events of a request that has been admitted, and 0 before."""
+    all events of a request that has been admitted, and 0 before. `alternatives` has an entry for
+    each token of a request that asked for the likeliest ones."""
 
     request_id: int
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: Finish | None
     reused_prompt_tokens: int = 0
+    alternatives: tuple[Alternatives, ...] = ()
 
 
 @dataclass(slots=True)

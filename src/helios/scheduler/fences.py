@@ -1,13 +1,18 @@
 """What passes when a round's fence does: tokens, ends, publication, what is given back.
 
 Every lane is checked before any state changes. A faulty lane fails its request, a faulty record
-all requests of its round, and nothing of theirs is published. `Scheduler.complete` is the caller.
+all requests of its round, and nothing of theirs is published. A token of a request with host stops
+is reported at once, and what follows from it waits for the host's decision: `stop`, or `proceed`.
+`Scheduler` is the caller.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from helios.runtime.geometry import Geometry, Operation
-from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion
+from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneWork
 from helios.scheduler.completion import InFlight, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
@@ -17,6 +22,18 @@ from helios.scheduler.publication import Publication
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.snapshots import Snapshots
+
+# Endings of requests that have had their last event.
+_UNREPORTED: Final = (Ending.CANCELLED, Ending.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A lane that was taken over, and why its request ends, if it does."""
+
+    resident: Resident
+    finish: Finish | None
+    work: LaneWork
 
 
 class Fences:
@@ -38,6 +55,7 @@ class Fences:
         self._snapshots = snapshots
         self._live = live
         self._counters = counters
+        self._undecided: list[_Accepted] = []
 
     def passed(self, flight: InFlight, completion: Completion) -> list[Event]:
         """The oldest round's fence has passed with this answer."""
@@ -56,29 +74,71 @@ class Fences:
             elif resident.ended_on_device:
                 self._counters.empty_lanes += 1
             elif resident.ending is not Ending.FAILED:
-                self._accept(resident, answer, events)
-                # Before the window slides on: what is published keeps what it needs.
-                if work.tokens and work.sample:
-                    self._publication.prompt_completed(resident)
-                if self._windows:
-                    self._residency.slide(resident)
+                finish = self._accept(resident, answer, events)
+                accepted = _Accepted(resident, finish, work)
+                reported = answer.tokens and resident.ending not in _UNREPORTED
+                if reported and resident.progress.request.host_stops:
+                    resident.undecided = True
+                    self._undecided.append(accepted)
+                else:
+                    self._follow(accepted)
             if resident.phase is Phase.ENDING:
                 self._residency.settle(resident)
         return events
 
-    def _accept(self, resident: Resident, answer: LaneCompletion, events: list[Event]) -> None:
-        """Takes over a valid lane; a cancelled request's tokens are kept to the fence, unreported,
-        because later completions are checked against them."""
+    # ------------------------------------------------------------ the host's decision
+
+    def stop(self, progress: Progress) -> None:
+        """The token that was reported last ends its request: nothing private of it is published,
+        and what it holds comes back at its last fence."""
+        undecided = next((u for u in self._undecided if u.resident.progress is progress), None)
+        assert undecided is not None, "the host decides about a token that wasn't reported"
+        self._undecided.remove(undecided)
+        resident = undecided.resident
+        resident.undecided = False
+        self._live.retire(progress, Finish.STOP)
+        self._residency.end(resident, Ending.STOPPED)
+
+    def proceed(self) -> None:
+        """The host has stopped whom it would: the others go on, or end as their rounds said."""
+        if not self._undecided:
+            return
+        undecided, self._undecided = self._undecided, []
+        for one in undecided:
+            one.resident.undecided = False
+            self._follow(one)
+            self._residency.settle(one.resident)
+
+    def _follow(self, accepted: _Accepted) -> None:
+        """What follows from an accepted lane besides its events."""
+        resident, work = accepted.resident, accepted.work
+        if accepted.finish is not None:
+            self._live.retire(resident.progress, accepted.finish)
+            self._residency.finish(resident)
+        # Before the window slides on: what is published keeps what it needs.
+        if work.tokens and work.sample:
+            self._publication.prompt_completed(resident)
+        if self._windows:
+            self._residency.slide(resident)
+
+    # ------------------------------------------------------------ lanes
+
+    def _accept(
+        self, resident: Resident, answer: LaneCompletion, events: list[Event]
+    ) -> Finish | None:
+        """Takes over a valid lane; why its request ends, if it does. The tokens of a request that
+        was cancelled or stopped are kept to the fence, unreported, because later completions are
+        checked against them."""
         progress = resident.progress
-        _, _, consumed, tokens, logprobs, ended, _, _, _, scores = answer
+        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives = answer
         resident.consumed = consumed
-        cancelled = resident.ending is Ending.CANCELLED
+        unreported = resident.ending in _UNREPORTED
         if scores:
             # From where the chunk began: a preempted prompt is scored anew.
             progress.scores[consumed - len(scores) :] = scores
         if not tokens:
-            return
-        if progress.scores and not cancelled:
+            return None
+        if progress.scores and not unreported:
             events.append(_scored(progress))
         progress.tokens.extend(tokens)
         progress.emitted += len(tokens)
@@ -86,14 +146,14 @@ class Fences:
         if ended != DeviceFinish.RUNNING:
             resident.ended_on_device = True
             finish = Finish.EOS if ended == DeviceFinish.EOS else Finish.LIMIT
-        if cancelled:
-            return
+        if unreported:
+            return None
         self._counters.output_tokens += len(tokens)
         request_id = progress.request.request_id
-        events.append(TokensEmitted(request_id, tokens, logprobs, finish, progress.reused))
-        if finish is not None:
-            self._live.retire(progress, finish)
-            self._residency.finish(resident)
+        events.append(
+            TokensEmitted(request_id, tokens, logprobs, finish, progress.reused, alternatives)
+        )
+        return finish
 
     def _without_lanes(self, planned: PlannedRound, fault: str | None) -> list[Event]:
         """Passes the fence of a round without lanes to accept; a fault fails its requests."""

@@ -48,18 +48,20 @@ class IntegrityError(HeliosError):
 def inspect(
     residency: Residency,
     live: Iterable[Progress],
+    siblings: Iterable[Progress],
     in_flight: Sequence[Sequence[Resident]],
     rows: Iterable[int],
 ) -> IntegrityReport:
-    """Looks at everything. `live` are the requests whose last event is to come, `in_flight` the
-    residents of each submitted round, `rows` those taken for snapshots not yet published."""
+    """Looks at everything. `live` are the requests whose last event is to come, `siblings` those
+    that wait for another one's prompt, `in_flight` the residents of each submitted round, `rows`
+    those taken for snapshots not yet published."""
     rows = list(rows)
     cache = residency.cache
     violations = [
         *_slots(residency),
         *cache.violations([r.private.values() for r in residency.residents], rows),
         *_ranks(residency),
-        *_requests(residency, list(live)),
+        *_requests(residency, list(live), list(siblings)),
         *_fences(residency, in_flight),
     ]
     for resident in residency.residents:
@@ -92,9 +94,9 @@ def _ranks(residency: Residency) -> list[str]:
     return found
 
 
-def _requests(residency: Residency, live: list[Progress]) -> list[str]:
-    """Every live request waits or is going on, once."""
-    going_on = Counter(id(progress) for progress in residency.waiting)
+def _requests(residency: Residency, live: list[Progress], siblings: list[Progress]) -> list[str]:
+    """Every live request waits, for a slot or for its leader, or is going on, once."""
+    going_on = Counter(id(progress) for progress in [*residency.waiting, *siblings])
     going_on.update(
         id(r.progress)
         for r in residency.residents
@@ -133,6 +135,7 @@ def _resident(residency: Residency, resident: Resident) -> list[str]:
         (
             resident.rounds_in_flight > 0
             or resident.due_endpoint >= 0
+            or resident.undecided
             or resident.phase is not Phase.ENDING,
             "it has ended and wasn't given back",
         ),

@@ -15,6 +15,7 @@ class LiveRequests:
     def __init__(self, counters: SchedulerCounters) -> None:
         self._counters = counters
         self._by_id: dict[int, Progress] = {}
+        self._siblings: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -22,10 +23,18 @@ class LiveRequests:
     def __iter__(self) -> Iterator[Progress]:
         return iter(list(self._by_id.values()))
 
+    @property
+    def leaders(self) -> int:
+        """How many there are, without siblings that came while their leader was live."""
+        return len(self._by_id) - len(self._siblings)
+
     def add(self, progress: Progress) -> None:
         """A request has been accepted; no live one may have its id."""
-        assert progress.request.request_id not in self._by_id, "an id is live twice"
-        self._by_id[progress.request.request_id] = progress
+        request = progress.request
+        assert request.request_id not in self._by_id, "an id is live twice"
+        if request.sibling_of in self._by_id:
+            self._siblings.add(request.request_id)
+        self._by_id[request.request_id] = progress
         self._counters.submitted += 1
         self._counters.prompt_tokens += len(progress.request.prompt)
 
@@ -40,4 +49,5 @@ class LiveRequests:
     def retire(self, progress: Progress, finish: Finish) -> None:
         """The request has its last event."""
         del self._by_id[progress.request.request_id]
+        self._siblings.discard(progress.request.request_id)
         self._counters.finished[finish] += 1

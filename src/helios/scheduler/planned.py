@@ -43,8 +43,13 @@ def planned_round(
     """The round in the smallest of an operation's programs that fits it. `packed_tokens` is 0
     where no more than a token a lane is consumed."""
     program = smallest(programs, len(lanes), packed_tokens)
+    wanted = [resident.top_logprobs for resident in residents]
+    top_logprobs = tuple(wanted) if any(wanted) else ()
     return PlannedRound(
-        program, Round(program.index, tuple(lanes)), tuple(residents), packed_tokens or len(lanes)
+        program,
+        Round(program.index, tuple(lanes), top_logprobs),
+        tuple(residents),
+        packed_tokens or len(lanes),
     )
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from helios.runtime.geometry import Geometry, Operation
-from helios.runtime.rounds import LaneAdmission, LaneWork
+from helios.runtime.rounds import LaneAdmission, LaneExtras, LaneWork
 from helios.scheduler.cache import NO_ROW
 from helios.scheduler.planned import PlannedRound, planned_round, required_programs
 from helios.scheduler.requests import Resident
@@ -86,4 +86,7 @@ class AdmissionRounds:
             ),
             restore_row=resident.hold.row,
             pending_token=progress.tokens[endpoint] if operation is Operation.RESUME else -1,
+            # All tokens so far, wherever its state begins: what a readmitted request has emitted
+            # counts as it did before.
+            extras=LaneExtras(history=progress.tokens) if request.sampling.looks_back else None,
         )

@@ -2,8 +2,9 @@
 wrote it.
 
 Until then its pages and snapshots are private, and they stay so for good where the request was
-cancelled or failed. Whole pages up to an endpoint are published, and a snapshot where one was
-taken. Called by `Scheduler` at fences and by `Residency` when a resident ends.
+stopped by the host, cancelled or failed. Whole pages up to an endpoint are published, and a
+snapshot where one was taken. Called by `Scheduler` at fences and by `Residency` when a resident
+ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from helios.scheduler.cache import NO_PAGE, NO_ROW, PrefixCache
 from helios.scheduler.requests import Ending, Phase, Resident
 
-_DROPPED = (Ending.CANCELLED, Ending.FAILED)
+_DROPPED = (Ending.STOPPED, Ending.CANCELLED, Ending.FAILED)
 
 
 class Publication:

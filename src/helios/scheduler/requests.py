@@ -19,9 +19,10 @@ class Request:
     """What a client asked for. `request_id` is unique among the scheduler's live requests.
 
     `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
-    token whether the request goes on; `score_prompt` that the logprob of each prompt token but the
-    first is wanted; `prefix_reuse` whether it may begin from pages and snapshots of earlier
-    requests and leave its own to later ones.
+    token whether the request goes on (`Scheduler.stop`); `score_prompt` that the logprob of each
+    prompt token but the first is wanted; `prefix_reuse` whether it may begin from pages and
+    snapshots of earlier requests and leave its own to later ones. `sibling_of` is the id of the
+    live request that has the same prompt and computes it for both.
     """
 
     request_id: int
@@ -33,6 +34,7 @@ class Request:
     host_stops: bool = False
     score_prompt: bool = False
     prefix_reuse: bool = True
+    sibling_of: int | None = None
 
     @property
     def stored_tokens(self) -> int:
@@ -76,6 +78,7 @@ class Ending(Enum):
     """Why a resident is in phase ENDING."""
 
     FINISHED = auto()
+    STOPPED = auto()
     CANCELLED = auto()
     FAILED = auto()
     PREEMPTED = auto()
@@ -88,7 +91,7 @@ class Resident:
     `planned_consumed` and `planned_emitted` say where the submitted rounds lead, `consumed` where
     the completed ones have; `prompt_tokens` is the count of tokens to prefill, `chunk_end` where
     the next chunk ends at the latest. `ended_on_device` is set once the device has said that the
-    lane is finished.
+    lane is finished; `undecided` while the host decides whether the last token ends its request.
 
     `pages` is the page list that rounds are given, `covered` the tokens that it can hold. Those in
     `private`, by their place in the list, are the resident's own; the others are published and
@@ -118,6 +121,12 @@ class Resident:
     rounds_in_flight: int = 0
     last_turn: int = 0
     ended_on_device: bool = False
+    undecided: bool = False
+    # Read for each lane of each round.
+    top_logprobs: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.top_logprobs = self.progress.request.sampling.top_logprobs
 
     @property
     def rank(self) -> Rank:

@@ -56,6 +56,10 @@ class Residency:
         self._refused: Progress | None = None
         self._refused_slack = 0
 
+    def of(self, progress: Progress) -> Resident | None:
+        """The resident of a request, if it is one."""
+        return next((r for r in self.residents if r.progress is progress), None)
+
     # ------------------------------------------------------------ admission
 
     def can_admit(self) -> bool:
@@ -242,10 +246,11 @@ class Residency:
         self._snapshots.drop(resident)
 
     def settle(self, resident: Resident) -> None:
-        """Gives back what an ending resident holds once none of its rounds is due or in flight."""
+        """Gives back what an ending resident holds once none of its rounds is due or in flight and
+        the host has decided about its last token."""
         if resident.phase is not Phase.ENDING or resident.rounds_in_flight:
             return
-        if resident.due_endpoint >= 0:
+        if resident.due_endpoint >= 0 or resident.undecided:
             return
         self.residents.remove(resident)
         self.slots.give_back(resident.slot)

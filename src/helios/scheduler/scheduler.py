@@ -3,7 +3,8 @@
 Pure host code: it knows the geometry, not the device. The worker calls it in this order, each
 turn: `submit` and `cancel` for what arrived; `plan` while `can_plan`, and `begin` for each round
 once the runtime has taken it; `complete` with the oldest round's completion. Planning needs the
-state at submission alone, so a second round can be planned while the first one runs.
+state at submission alone, so a second round can be planned while the first one runs. A request
+with `host_stops` may be ended by `stop` between `complete` and whatever is called next.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from helios.scheduler.planned import ADMITTING, PROMPTS, PlannedRound, advance
 from helios.scheduler.planning import RoundPlanner
 from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import rank_of
-from helios.scheduler.requests import Ending, Progress, Request, Resident
+from helios.scheduler.requests import Ending, Progress, Request
 from helios.scheduler.residency import Residency
 from helios.scheduler.second_tier import SecondTier
+from helios.scheduler.siblings import Siblings
 from helios.scheduler.slots import SlotPool
 from helios.scheduler.snapshots import Snapshots
 from helios.scheduler.waiting import Waiting
@@ -77,6 +79,7 @@ class Scheduler:
         )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self._in_flight: deque[InFlight] = deque()
+        self._siblings = Siblings(self._live, self._residency, self._in_flight, shares=reuse)
         self._frames = min(self.options.frames_in_flight, geometry.frames)
         self._arrivals = 0
         self._rounds = 0
@@ -93,8 +96,8 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return len(self._residency.waiting)
+        """Requests that wait for a slot, or for their leader's prompt."""
+        return len(self._residency.waiting) + len(self._siblings)
 
     @property
     def frames_in_flight(self) -> int:
@@ -104,7 +107,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether no request is live and nothing is held for one."""
-        return not (self._residency.residents or self._residency.waiting)
+        return not (self._residency.residents or self.waiting)
 
     # ------------------------------------------------------------ requests
 
@@ -126,7 +129,8 @@ class Scheduler:
         rank = rank_of(self._rounds, request.priority, self._arrivals)
         progress = Progress(request, rank, list(request.prompt))
         self._live.add(progress)
-        self._residency.waiting.put(progress)
+        if not self._siblings.hold(progress):
+            self._residency.waiting.put(progress)
 
     def _check(self, request: Request) -> None:
         check_request(request, self.geometry)
@@ -137,9 +141,12 @@ class Scheduler:
             )
         # Counted over queue and slots together: a burst arrives before any of it can be given a
         # slot, and a slot may still be held to its fence by a request that has had its last event.
-        if len(self._live) >= self.options.queue_limit + self.slots.slots:
+        # Siblings of a live request count with it.
+        leader = None if request.sibling_of is None else self._live.find(request.sibling_of)
+        leaders = self._live.leaders
+        if leader is None and leaders >= self.options.queue_limit + self.slots.slots:
             raise AdmissionError(
-                f"{len(self._live)} requests run or wait already",
+                f"{leaders} requests run or wait already",
                 where=where,
                 remedy="Try again later",
             )
@@ -147,14 +154,15 @@ class Scheduler:
     def cancel(self, request_id: int) -> list[Event]:
         """Ends a request wherever it is; none of its tokens are reported any more. What it holds
         comes back at its last fence. An unknown or ended request is ignored."""
+        self.proceed()
         progress = self._live.find(request_id)
         if progress is None:
             return []
-        resident = self._resident_of(progress)
-        if resident is None:
-            self._residency.waiting.remove(progress)
-        else:
+        resident = self._residency.of(progress)
+        if resident is not None:
             self._residency.end(resident, Ending.CANCELLED)
+        elif not self._siblings.remove(progress):
+            self._residency.waiting.remove(progress)
         self._live.retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]
 
@@ -164,11 +172,18 @@ class Scheduler:
             event for progress in self._live for event in self.cancel(progress.request.request_id)
         ]
 
-    def _resident_of(self, progress: Progress) -> Resident | None:
-        for resident in self._residency.residents:
-            if resident.progress is progress:
-                return resident
-        return None
+    def stop(self, request_id: int) -> None:
+        """Ends a request with `host_stops` at the token that the last `complete` reported, with
+        `Finish.STOP` whatever its event says. No round of it is planned any more; what it has
+        computed and not published is dropped, and what it holds comes back at its last fence."""
+        progress = self._live.find(request_id)
+        assert progress is not None, "a request is stopped that isn't live"
+        self._fences.stop(progress)
+
+    def proceed(self) -> None:
+        """Whom `stop` hasn't ended goes on, or ends as its round said. Planning, cancelling and
+        the next completion do this by themselves."""
+        self._fences.proceed()
 
     # ------------------------------------------------------------ rounds
 
@@ -180,6 +195,7 @@ class Scheduler:
         """The next round, or None where nothing can go on before a fence or an arrival. A planned
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
+        self.proceed()
         self._admit()
         outstanding = len(self._in_flight)
         planned = self._planner.plan(outstanding)
@@ -192,6 +208,9 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to those that can have one now."""
         residency = self._residency
+        if self._siblings:
+            for progress in self._siblings.release():
+                residency.waiting.put(progress)
         while True:
             if residency.can_admit():
                 residency.admit()
@@ -216,6 +235,7 @@ class Scheduler:
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
+        self.proceed()
         flight = self._in_flight.popleft()
         predicted_ns = self._planner.learn(flight.planned, completion)
         device_ns = max(completion.completed_ns - completion.started_ns, 0)
@@ -225,6 +245,7 @@ class Scheduler:
     def fail(self, message: str) -> list[Event]:
         """The device has failed: fails every live request and takes no more. Nothing is reused,
         so the rounds in flight are forgotten."""
+        self.proceed()
         self.failure = message
         events: list[Event] = []
         for progress in self._live:
@@ -233,6 +254,7 @@ class Scheduler:
         self._in_flight.clear()
         self._snapshots.fail()
         self._residency.waiting.clear()
+        self._siblings.clear()
         for resident in list(self._residency.residents):
             resident.rounds_in_flight = 0
             self._residency.end(resident, Ending.FAILED)
@@ -258,6 +280,7 @@ class Scheduler:
         return inspect(
             self._residency,
             self._live,
+            self._siblings,
             [flight.planned.residents for flight in self._in_flight],
             self._snapshots.rows,
         )

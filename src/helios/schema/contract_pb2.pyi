@@ -74,6 +74,15 @@ class ValueSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VALUE_SOURCE_PROPOSAL_GRAMMAR_MASK: _ClassVar[ValueSource]
     VALUE_SOURCE_CONSTANT: _ClassVar[ValueSource]
     VALUE_SOURCE_IMAGE_TENSOR: _ClassVar[ValueSource]
+    VALUE_SOURCE_OUTPUT_HISTOGRAM: _ClassVar[ValueSource]
+    VALUE_SOURCE_RECENT_OUTPUT_TOKEN: _ClassVar[ValueSource]
+    VALUE_SOURCE_LOGIT_BIAS_TOKEN: _ClassVar[ValueSource]
+    VALUE_SOURCE_LOGIT_BIAS: _ClassVar[ValueSource]
+    VALUE_SOURCE_TOKEN_MASK: _ClassVar[ValueSource]
+    VALUE_SOURCE_BAD_WORD_TOKEN: _ClassVar[ValueSource]
+    VALUE_SOURCE_MIN_TOKENS: _ClassVar[ValueSource]
+    VALUE_SOURCE_STOP_TOKEN_ID: _ClassVar[ValueSource]
+    VALUE_SOURCE_TOP_LOGPROBS: _ClassVar[ValueSource]
 
 class Indexing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -185,6 +194,15 @@ VALUE_SOURCE_PROPOSAL_ENDPOINT: ValueSource
 VALUE_SOURCE_PROPOSAL_GRAMMAR_MASK: ValueSource
 VALUE_SOURCE_CONSTANT: ValueSource
 VALUE_SOURCE_IMAGE_TENSOR: ValueSource
+VALUE_SOURCE_OUTPUT_HISTOGRAM: ValueSource
+VALUE_SOURCE_RECENT_OUTPUT_TOKEN: ValueSource
+VALUE_SOURCE_LOGIT_BIAS_TOKEN: ValueSource
+VALUE_SOURCE_LOGIT_BIAS: ValueSource
+VALUE_SOURCE_TOKEN_MASK: ValueSource
+VALUE_SOURCE_BAD_WORD_TOKEN: ValueSource
+VALUE_SOURCE_MIN_TOKENS: ValueSource
+VALUE_SOURCE_STOP_TOKEN_ID: ValueSource
+VALUE_SOURCE_TOP_LOGPROBS: ValueSource
 INDEXING_UNSPECIFIED: Indexing
 INDEXING_SCALAR: Indexing
 INDEXING_SUBMISSION_ROW: Indexing

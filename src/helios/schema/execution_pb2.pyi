@@ -215,20 +215,24 @@ class DeltaTransport(_message.Message):
     def __init__(self, target_buffer: _Optional[str] = ..., count_buffer: _Optional[str] = ..., index_buffer: _Optional[str] = ..., value_buffer: _Optional[str] = ...) -> None: ...
 
 class CompletionRecord(_message.Message):
-    __slots__ = ("name", "lanes", "tokens", "logprobs", "proposal_confidence", "scores")
+    __slots__ = ("name", "lanes", "tokens", "logprobs", "proposal_confidence", "scores", "top_tokens", "top_logprobs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     SCORES_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     name: str
     lanes: str
     tokens: str
     logprobs: str
     proposal_confidence: str
     scores: str
-    def __init__(self, name: _Optional[str] = ..., lanes: _Optional[str] = ..., tokens: _Optional[str] = ..., logprobs: _Optional[str] = ..., proposal_confidence: _Optional[str] = ..., scores: _Optional[str] = ...) -> None: ...
+    top_tokens: str
+    top_logprobs: str
+    def __init__(self, name: _Optional[str] = ..., lanes: _Optional[str] = ..., tokens: _Optional[str] = ..., logprobs: _Optional[str] = ..., proposal_confidence: _Optional[str] = ..., scores: _Optional[str] = ..., top_tokens: _Optional[str] = ..., top_logprobs: _Optional[str] = ...) -> None: ...
 
 class ExecutionManifest(_message.Message):
     __slots__ = ("abi", "target", "kernels", "buffers", "programs", "tuning", "destinations", "completions", "workspace_nbytes")

@@ -18,7 +18,16 @@ _CREATED = "Unix time in seconds."
 _MODEL = "The served id of the model that answered."
 _FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give equal answers."
 _INDEX = "0."
-_FINISH = "`stop`: the model ended its answer. `length`: the output limit was reached."
+_FINISH = (
+    "`stop`: the model ended its answer, or a stop did. `length`: the output limit was reached."
+)
+_PROMPT_IDS = "With `return_token_ids`: the prompt's ids."
+_TIMES = (
+    "With `return_token_timestamps`: when each of `token_ids` was completed, in nanoseconds from"
+    " the start of the model's runtime."
+)
+_REUSED = "With `return_token_ids`: prompt tokens that came from the prefix cache."
+_PERFORMANCE = "With `return_token_timestamps`."
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -39,6 +48,16 @@ class Usage(msgspec.Struct, frozen=True):
     total_tokens: Annotated[int, Meta(description="The sum of both.")]
     prompt_tokens_details: Annotated[
         PromptTokensDetails, Meta(description="What of the prompt was reused.")
+    ]
+
+
+class Performance(msgspec.Struct, frozen=True):
+    """A timed request's way to the model. Times as those of tokens."""
+
+    ingress_ns: Annotated[int, Meta(description="When the request's body had been decoded.")]
+    enqueue_ns: Annotated[int, Meta(description="When the request was given to the model's queue.")]
+    reused_prompt_tokens: Annotated[
+        int, Meta(description="Prompt tokens that came from the prefix cache.")
     ]
 
 
@@ -77,6 +96,11 @@ class ChatChoice(msgspec.Struct, frozen=True):
     finish_reason: Annotated[FinishReason, Meta(description=_FINISH)]
     logprobs: Annotated[ChatLogprobs | None, Meta(description="With `logprobs: true`.")] = None
     index: Annotated[int, Meta(description=_INDEX)] = 0
+    token_ids: Annotated[
+        list[int] | UnsetType,
+        Meta(description="With `return_token_ids`: every generated id, hidden ones included."),
+    ] = UNSET
+    token_timestamps_ns: Annotated[list[int] | UnsetType, Meta(description=_TIMES)] = UNSET
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
@@ -91,6 +115,9 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     object: Annotated[Literal["chat.completion"], Meta(description="Always `chat.completion`.")] = (
         "chat.completion"
     )
+    prompt_token_ids: Annotated[list[int] | UnsetType, Meta(description=_PROMPT_IDS)] = UNSET
+    reused_prompt_tokens: Annotated[int | UnsetType, Meta(description=_REUSED)] = UNSET
+    performance: Annotated[Performance | UnsetType, Meta(description=_PERFORMANCE)] = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True):
@@ -111,6 +138,11 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     ] = None
     logprobs: Annotated[ChatLogprobs | None, Meta(description="With `logprobs: true`.")] = None
     index: Annotated[int, Meta(description=_INDEX)] = 0
+    token_ids: Annotated[
+        list[int] | UnsetType,
+        Meta(description="With `return_token_ids`: one id, in a chunk of its own."),
+    ] = UNSET
+    token_timestamps_ns: Annotated[list[int] | UnsetType, Meta(description=_TIMES)] = UNSET
 
 
 class ChatChunk(msgspec.Struct, frozen=True):
@@ -125,11 +157,23 @@ class ChatChunk(msgspec.Struct, frozen=True):
     ]
     usage: Annotated[
         Usage | UnsetType | None,
-        Meta(description="With `include_usage`: null, and the counts in the usage chunk."),
+        Meta(
+            description="With `include_usage`: null, and the counts in the usage chunk. Else with"
+            " `return_token_ids`: the counts in the last chunk."
+        ),
     ] = UNSET
     object: Annotated[
         Literal["chat.completion.chunk"], Meta(description="Always `chat.completion.chunk`.")
     ] = "chat.completion.chunk"
+    prompt_token_ids: Annotated[
+        list[int] | UnsetType, Meta(description=f"{_PROMPT_IDS} In the first chunk.")
+    ] = UNSET
+    reused_prompt_tokens: Annotated[
+        int | UnsetType, Meta(description=f"{_REUSED} In the last choice chunk.")
+    ] = UNSET
+    performance: Annotated[
+        Performance | UnsetType, Meta(description=f"{_PERFORMANCE} In the last choice chunk.")
+    ] = UNSET
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):

@@ -133,7 +133,11 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     n: Annotated[int | None, Meta(description=f"Number of answers; 1. {_UNSUPPORTED}")] = None
     stop: Annotated[
-        str | list[str] | None, Meta(description=f"Stop strings; empty. {_UNSUPPORTED}")
+        str | list[str] | None,
+        Meta(
+            description="The text ends before the first of these strings: one, or up to four of"
+            " together 4096 bytes of UTF-8. Not with stop tokens or structured output."
+        ),
     ] = None
     logit_bias: Annotated[dict[str, float] | None, Meta(description=_UNSUPPORTED)] = None
     presence_penalty: Annotated[float | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
@@ -142,10 +146,16 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     response_format: Annotated[dict[str, Any] | None, Meta(description=f"Text. {_UNSUPPORTED}")] = (
         None
     )
-    stop_token_ids: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    stop_token_sequences: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    return_token_ids: Annotated[bool | None, Meta(description=_UNSUPPORTED)] = None
-    return_token_timestamps: Annotated[bool | None, Meta(description=_UNSUPPORTED)] = None
+    stop_token_ids: Annotated[
+        list[int] | None, Meta(description="The answer ends before one of these tokens.")
+    ] = None
+    stop_token_sequences: Annotated[
+        list[list[int]] | None,
+        Meta(
+            description="The answer ends before the first of these sequences of tokens: at most 16"
+            " of at most 64 tokens."
+        ),
+    ] = None
     user: Annotated[Any, Meta(description=_ACCEPTED)] = None
     metadata: Annotated[Any, Meta(description=_ACCEPTED)] = None
     store: Annotated[Any, Meta(description=_ACCEPTED)] = None
@@ -166,6 +176,14 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         Meta(description="Return the log-probability (natural, of the raw logits) of each token."),
     ] = None
     top_logprobs: Annotated[int | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
+    return_token_ids: Annotated[
+        bool | None,
+        Meta(description="Return the ids of prompt and output, hidden ones included."),
+    ] = None
+    return_token_timestamps: Annotated[
+        bool | None,
+        Meta(description="Return when each token was completed. Only with `return_token_ids`."),
+    ] = None
     chat_template_kwargs: Annotated[
         dict[str, Any] | None,
         Meta(description="Variables for the model's chat template, such as `enable_thinking`."),
@@ -200,5 +218,9 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
         ),
     ] = None
     echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
+    return_token_ids: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
+    return_token_timestamps: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = (
+        None
+    )
     suffix: Annotated[str | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
     best_of: Annotated[int | None, Meta(description=f"1. {_UNSUPPORTED}")] = None

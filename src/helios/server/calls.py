@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.server.bodies import GenerationRequest
+from helios.server.observation import UNOBSERVED, Observation
 from helios.server.presentation import (
     AnswerIdentity,
     ChatPresenter,
@@ -27,7 +28,8 @@ from helios.server.validation import (
 @dataclass(frozen=True, slots=True)
 class Call:
     """A generation request, whichever API it came by. `limit_field` is the client's name for
-    the output limit; `ignored` are body fields without meaning here."""
+    the output limit; `ignored` are body fields without meaning here. `present` takes the prompt's
+    tokens, too."""
 
     model: str
     stream: bool
@@ -36,7 +38,8 @@ class Call:
     id_prefix: str
     limit_field: str
     prepare: Callable[[Preparer], PreparedRequest]
-    present: Callable[[AnswerIdentity], Presenter]
+    present: Callable[[AnswerIdentity, Sequence[int]], Presenter]
+    observation: Observation = UNOBSERVED
 
 
 def chat_call(data: bytes) -> Call:
@@ -51,8 +54,16 @@ def chat_call(data: bytes) -> Call:
             chat_messages(request), options, template_variables=request.chat_template_kwargs
         )
 
-    def present(identity: AnswerIdentity) -> Presenter:
-        return ChatPresenter(identity, logprobs=bool(request.logprobs), include_usage=include_usage)
+    observation = Observation(bool(request.return_token_ids), bool(request.return_token_timestamps))
+
+    def present(identity: AnswerIdentity, prompt_tokens: Sequence[int]) -> Presenter:
+        return ChatPresenter(
+            identity,
+            logprobs=bool(request.logprobs),
+            include_usage=include_usage,
+            observation=observation,
+            prompt_tokens=prompt_tokens,
+        )
 
     return Call(
         model=request.model,
@@ -63,6 +74,7 @@ def chat_call(data: bytes) -> Call:
         limit_field=_limit_field(request),
         prepare=prepare,
         present=present,
+        observation=observation,
     )
 
 
@@ -77,7 +89,7 @@ def completion_call(data: bytes) -> Call:
     def prepare(preparer: Preparer) -> PreparedRequest:
         return preparer.prepare_completion(prompt, options)
 
-    def present(identity: AnswerIdentity) -> Presenter:
+    def present(identity: AnswerIdentity, prompt_tokens: Sequence[int]) -> Presenter:
         return CompletionPresenter(
             identity, logprobs=request.logprobs is not None, include_usage=include_usage
         )
@@ -107,6 +119,9 @@ def _options(request: GenerationRequest) -> GenerationOptions:
         min_p=request.min_p,
         seed=request.seed,
         priority=request.priority,
+        stop=request.stop,
+        stop_token_ids=request.stop_token_ids,
+        stop_token_sequences=request.stop_token_sequences,
     )
 
 

@@ -12,14 +12,14 @@ import itertools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from helios.errors import HeliosError, RequestError
-from helios.frontend.output import OutputDelta, OutputPipeline
+from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest
 from helios.server import sse
 from helios.server.answers import FinishReason, PromptTokensDetails, Usage
@@ -28,26 +28,17 @@ from helios.server.failures import ApiError, from_request_error
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
+from helios.server.observation import Step, Stopwatch, Totals
 from helios.server.presentation import AnswerIdentity, Presenter
 from helios.worker.messages import (
     FailedEvent,
     Finish,
     RejectedEvent,
-    Sampling,
     Submit,
 )
 
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
 _IGNORED_SHOWN: Final = 20
-
-
-class Step(NamedTuple):
-    """What an event of a request added, how the request ended if it did, and how many of its
-    prompt's tokens came from the prefix cache: the same in all steps."""
-
-    delta: OutputDelta
-    finish: FinishReason | None
-    reused_prompt_tokens: int
 
 
 class GenerationEndpoint:
@@ -83,26 +74,39 @@ class GenerationEndpoint:
                 code="model_not_found",
                 param="model",
             )
+        watch = Stopwatch(timed=call.observation.timed, origin_ns=model.ready.origin_ns)
+        watch.came_in()
         with model.admission.permit():
-            delivered = await _until_disconnect(receive, self._answer(call, model, scope, send))
+            delivered = await _until_disconnect(
+                receive, self._answer(call, model, watch, scope, send)
+            )
             if not delivered:
                 self._metrics.disconnects += 1
 
-    async def _answer(self, call: Call, model: ServedModel, scope: Scope, send: Send) -> None:
+    async def _answer(
+        self, call: Call, model: ServedModel, watch: Stopwatch, scope: Scope, send: Send
+    ) -> None:
         began = self._metrics.clock()
         prepared = await self._prepare(call, model)
         pipeline = model.frontend.output(prepared)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
-        presenter = call.present(identity)
+        presenter = call.present(identity, prepared.prompt_tokens)
         headers = _ignored_header(call.ignored)
-        submit = _submit(next(self._request_ids), prepared)
+        observation = call.observation
+        submit = Submit.of(
+            next(self._request_ids),
+            prepared,
+            observed=observation.token_ids,
+            timed=observation.timed,
+        )
         noted = functools.partial(self._metrics.first_token, began)
-        async with aclosing(_steps(model, submit, pipeline, noted)) as steps:
+        totals = functools.partial(_totals, pipeline, watch)
+        async with aclosing(_steps(model, submit, pipeline, watch, noted)) as steps:
             if call.stream:
-                events = _stream_events(steps, presenter, pipeline, call.include_usage)
+                events = _stream_events(steps, presenter, totals, call.include_usage)
                 await sse.send_stream(send, events, headers)
             else:
-                body = await _whole_body(steps, presenter, pipeline)
+                body = await _whole_body(steps, presenter, totals)
                 response = Response(body, media_type="application/json", headers=headers)
                 await response(scope, _no_receive, send)
 
@@ -114,28 +118,16 @@ class GenerationEndpoint:
             raise from_request_error(error, limit_field=call.limit_field) from None
 
 
-def _submit(request_id: int, prepared: PreparedRequest) -> Submit:
-    sampling = prepared.sampling
-    return Submit(
-        request_id,
-        prepared.prompt_tokens,
-        prepared.output_limit,
-        Sampling(
-            sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed
-        ),
-        list(prepared.eos_ids),
-        prepared.priority,
-    )
-
-
 async def _steps(
     model: ServedModel,
     submit: Submit,
     pipeline: OutputPipeline,
+    watch: Stopwatch,
     note_first_token: Callable[[], None],
 ) -> AsyncGenerator[Step, None]:
-    """The request's deltas; the last one has a finish reason. Raises ApiError when the request
+    """The request's steps; the last one has a finish reason. Raises ApiError when the request
     ends in any other way."""
+    watch.queued()
     try:
         async with aclosing(model.client.submit(submit)) as events:
             async for event in events:
@@ -147,7 +139,7 @@ async def _steps(
                     note_first_token()
                 reason = _reason(Finish(event.finish)) if event.finish else None
                 delta = pipeline.push(event.tokens, event.logprobs, last=reason is not None)
-                yield Step(delta, reason, event.reused_prompt_tokens)
+                yield Step(delta, reason, event.completed_ns, event.reused_prompt_tokens)
                 if reason is not None:
                     return
     except HeliosError as error:
@@ -168,38 +160,37 @@ def _reason(finish: Finish) -> FinishReason:
 
 
 async def _whole_body(
-    steps: AsyncIterator[Step], presenter: Presenter, pipeline: OutputPipeline
+    steps: AsyncIterator[Step], presenter: Presenter, totals: Callable[[Step], Totals]
 ) -> bytes:
-    deltas: list[OutputDelta] = []
+    every: list[Step] = []
     async for step in steps:
-        deltas.append(step.delta)
+        every.append(step)
         if step.finish is not None:
-            usage = _usage(pipeline, step.reused_prompt_tokens)
-            return presenter.body(deltas, step.finish, usage)
+            return presenter.body(every, step.finish, totals(step))
     raise AssertionError("a request's last step has a finish reason")
 
 
 async def _stream_events(
     steps: AsyncIterator[Step],
     presenter: Presenter,
-    pipeline: OutputPipeline,
+    totals: Callable[[Step], Totals],
     include_usage: bool,
 ) -> AsyncGenerator[bytes, None]:
     for chunk in presenter.opening():
         yield chunk
-    reused = 0
     async for step in steps:
-        reused = step.reused_prompt_tokens
-        chunk_or_none = presenter.chunk(step.delta, step.finish)
-        if chunk_or_none is not None:
-            yield chunk_or_none
-    if include_usage:
-        yield presenter.usage_chunk(_usage(pipeline, reused))
+        at_the_end = totals(step) if step.finish is not None else None
+        for chunk in presenter.chunks(step, at_the_end):
+            yield chunk
+        if at_the_end is not None and include_usage:
+            yield presenter.usage_chunk(at_the_end.usage)
 
 
-def _usage(pipeline: OutputPipeline, reused: int) -> Usage:
+def _totals(pipeline: OutputPipeline, watch: Stopwatch, last: Step) -> Totals:
     prompt, output = pipeline.prompt_tokens, pipeline.output_tokens
-    return Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
+    reused = last.reused_prompt_tokens
+    usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
+    return Totals(usage, reused, watch.performance(reused))
 
 
 def _ignored_header(ignored: tuple[str, ...]) -> dict[str, str]:

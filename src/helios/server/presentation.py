@@ -1,6 +1,6 @@
-"""Deltas to wire: the JSON body of an answer, or the chunks of its stream.
+"""Steps to wire: the JSON body of an answer, or the chunks of its stream.
 
-One presenter a request, chat or plain; both have the same three methods, so `generation` doesn't
+One presenter a request, chat or plain; both have the same four methods, so `generation` doesn't
 know which API it serves. Framing as server-sent events is `sse`'s.
 """
 
@@ -31,6 +31,7 @@ from helios.server.answers import (
     TokenLogprob,
     Usage,
 )
+from helios.server.observation import UNOBSERVED, Observation, Step, Totals
 
 _encoder = msgspec.json.Encoder()
 
@@ -53,52 +54,107 @@ class AnswerIdentity:
 
 
 class Presenter(Protocol):
-    """Turns one request's deltas into encoded JSON."""
+    """Turns one request's steps into encoded JSON."""
 
     def opening(self) -> list[bytes]:
         """Chunks that precede the first token."""
 
-    def chunk(self, delta: OutputDelta, finish: FinishReason | None) -> bytes | None:
-        """The chunk of a delta; None if it would say nothing."""
+    def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
+        """The chunks of a step, none if they would say nothing. The last step has totals."""
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that only counts."""
 
-    def body(self, deltas: Sequence[OutputDelta], finish: FinishReason, usage: Usage) -> bytes:
+    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
         """The whole answer as one JSON object."""
 
 
 class ChatPresenter:
-    """Chat answers. `include_usage` adds the `usage` field to every chunk."""
+    """Chat answers. `include_usage` adds the `usage` field to every chunk; `prompt_tokens` are
+    shown to who observes."""
 
-    def __init__(self, identity: AnswerIdentity, *, logprobs: bool, include_usage: bool) -> None:
+    def __init__(
+        self,
+        identity: AnswerIdentity,
+        *,
+        logprobs: bool,
+        include_usage: bool,
+        observation: Observation = UNOBSERVED,
+        prompt_tokens: Sequence[int] = (),
+    ) -> None:
         self._identity = identity
         self._logprobs = logprobs
         self._usage: UnsetType | None = None if include_usage else UNSET
+        self._observation = observation
+        self._prompt_ids = list(prompt_tokens) if observation.token_ids else UNSET
 
     def opening(self) -> list[bytes]:
-        """One chunk with the role."""
-        return [self._encode([ChatChunkChoice(ChatDelta("assistant", ""))], self._usage)]
+        """One chunk with the role, and the prompt's ids for who observes."""
+        opening = self._chunk([ChatChunkChoice(ChatDelta("assistant", ""))], self._usage)
+        return [
+            _encoder.encode(msgspec.structs.replace(opening, prompt_token_ids=self._prompt_ids))
+        ]
 
-    def chunk(self, delta: OutputDelta, finish: FinishReason | None) -> bytes | None:
-        """Text, log-probabilities and finish reason, as far as there are any."""
+    def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
+        """A chunk for each observed token; then text, log-probabilities and finish reason, as far
+        as there are any."""
+        delta, finish = step.delta, step.finish
+        chunks = self._observed(step) if self._observation.token_ids else []
         logprobs = self._chat_logprobs(delta.tokens) if delta.tokens else None
         if not delta.text and finish is None and logprobs is None:
-            return None
+            return chunks
         content = delta.text if delta.text or logprobs is not None else UNSET
         choice = ChatChunkChoice(ChatDelta(content=content), finish, logprobs)
-        return self._encode([choice], self._usage)
+        chunk = self._chunk([choice], self._usage)
+        if totals is not None and self._observation.token_ids:
+            chunk = msgspec.structs.replace(
+                chunk,
+                usage=totals.usage if self._usage is UNSET else None,
+                reused_prompt_tokens=totals.reused_prompt_tokens,
+                performance=totals.performance or UNSET,
+            )
+        chunks.append(_encoder.encode(chunk))
+        return chunks
+
+    def _observed(self, step: Step) -> list[bytes]:
+        """One chunk a token, with nothing else."""
+        times = [step.completed_ns] if self._observation.timed else UNSET
+        return [
+            _encoder.encode(
+                self._chunk(
+                    [
+                        ChatChunkChoice(
+                            ChatDelta(), token_ids=[token.token], token_timestamps_ns=times
+                        )
+                    ],
+                    self._usage,
+                )
+            )
+            for token in step.delta.tokens
+        ]
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that only counts."""
-        return self._encode([], usage)
+        return _encoder.encode(self._chunk([], usage))
 
-    def body(self, deltas: Sequence[OutputDelta], finish: FinishReason, usage: Usage) -> bytes:
+    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
         """The whole answer as one JSON object."""
-        identity = self._identity
-        tokens = [token for delta in deltas for token in delta.tokens]
-        text = "".join(delta.text for delta in deltas)
-        choice = ChatChoice(AssistantMessage(text), finish, self._chat_logprobs(tokens))
+        identity, observation = self._identity, self._observation
+        tokens = [token for step in steps for token in step.delta.tokens]
+        text = "".join(step.delta.text for step in steps)
+        ids: list[int] | UnsetType = UNSET
+        times: list[int] | UnsetType = UNSET
+        if observation.token_ids:
+            ids = [token.token for token in tokens]
+        if observation.timed:
+            times = [step.completed_ns for step in steps for _ in step.delta.tokens]
+        choice = ChatChoice(
+            AssistantMessage(text),
+            finish,
+            self._chat_logprobs(tokens),
+            token_ids=ids,
+            token_timestamps_ns=times,
+        )
         return _encoder.encode(
             ChatCompletion(
                 identity.id,
@@ -106,21 +162,24 @@ class ChatPresenter:
                 identity.model,
                 identity.system_fingerprint,
                 [choice],
-                usage,
+                totals.usage,
+                prompt_token_ids=self._prompt_ids,
+                reused_prompt_tokens=totals.reused_prompt_tokens
+                if observation.token_ids
+                else UNSET,
+                performance=totals.performance or UNSET,
             )
         )
 
-    def _encode(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> bytes:
+    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:
         identity = self._identity
-        return _encoder.encode(
-            ChatChunk(
-                identity.id,
-                identity.created,
-                identity.model,
-                identity.system_fingerprint,
-                choices,
-                usage,
-            )
+        return ChatChunk(
+            identity.id,
+            identity.created,
+            identity.model,
+            identity.system_fingerprint,
+            choices,
+            usage,
         )
 
     def _chat_logprobs(self, tokens: Sequence[TokenText]) -> ChatLogprobs | None:
@@ -146,22 +205,24 @@ class CompletionPresenter:
         """Nothing: a continuation has no role."""
         return []
 
-    def chunk(self, delta: OutputDelta, finish: FinishReason | None) -> bytes | None:
+    def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
         """Text, log-probabilities and finish reason, as far as there are any."""
+        delta, finish = step.delta, step.finish
         logprobs = self._completion_logprobs([delta]) if delta.tokens else None
         if not delta.text and finish is None and logprobs is None:
-            return None
-        return self._encode([CompletionChoice(delta.text, finish, logprobs)], self._usage)
+            return []
+        return [self._encode([CompletionChoice(delta.text, finish, logprobs)], self._usage)]
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that only counts."""
         return self._encode([], usage)
 
-    def body(self, deltas: Sequence[OutputDelta], finish: FinishReason, usage: Usage) -> bytes:
+    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
         """The whole answer as one JSON object."""
+        deltas = [step.delta for step in steps]
         text = "".join(delta.text for delta in deltas)
         choice = CompletionChoice(text, finish, self._completion_logprobs(deltas))
-        return self._encode([choice], usage)
+        return self._encode([choice], totals.usage)
 
     def _encode(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> bytes:
         identity = self._identity

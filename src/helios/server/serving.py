@@ -17,7 +17,8 @@ from typing import Final
 from helios.core import OpenedCore
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
-from helios.frontend.prepare import unapplied_recommendations
+from helios.frontend.sampling import unapplied_recommendations
+from helios.runtime.sampling_rules import sampling_rules
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import HttpServer
@@ -87,8 +88,10 @@ async def _load(
     lifecycle.mark("ready")
     model = _served_model(core, frontend, client, ready, frontend_workers)
     lifecycle.serve(model)
-    for recommended in unapplied_recommendations(frontend.contract.defaults.sampling):
-        report(f"note: the core recommends {recommended}, which isn't applied yet")
+    contract = frontend.contract
+    rules = sampling_rules(contract.model.graphs)
+    for recommended in unapplied_recommendations(contract.defaults.sampling, rules):
+        report(f"note: the core recommends {recommended}, which its programs don't apply")
     phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
     report(
         f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"

@@ -21,9 +21,6 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "length_penalty": [1],
     "early_stopping": [False],
     # where an answer ends
-    "stop": [[]],
-    "stop_token_ids": [[]],
-    "stop_token_sequences": [[]],
     "stop_sequences": [[]],
     "include_stop_str_in_output": [False],
     "ignore_eos": [False],
@@ -81,9 +78,7 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "echo": [False],
     "top_logprobs": [0],
     "prompt_logprobs": [],
-    "return_token_ids": [False],
     "return_tokens_as_token_ids": [False],
-    "return_token_timestamps": [False],
     "skip_special_tokens": [True],
     "spaces_between_special_tokens": [True],
     # what the prompt is

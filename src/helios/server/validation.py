@@ -26,6 +26,19 @@ from helios.server.unsupported import is_unsupported, unsupported_fields
 
 _PATH: Final = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
 _MISSING: Final = re.compile(r"^Object missing required field `(?P<field>.*)`$")
+# Fields that give an answer's form, and the values that don't.
+STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
+    "response_format": {"type": "text"},
+    "structured_outputs": None,
+    "guided_json": None,
+    "guided_regex": None,
+    "guided_choice": None,
+    "guided_grammar": None,
+    "json_schema": None,
+    "grammar": None,
+    "regex": None,
+    "ebnf": None,
+}
 _ROLES: Final = ("system", "developer", "user", "assistant")
 
 RequestType = TypeVar("RequestType", bound=GenerationRequest)
@@ -44,6 +57,11 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     decoded = _decode(data, ChatRequest)
     request = decoded.request
     _check_messages(request)
+    if request.return_token_timestamps and not request.return_token_ids:
+        raise invalid(
+            "return_token_timestamps",
+            "return_token_timestamps needs return_token_ids: true. Set it or leave both out",
+        )
     return decoded
 
 
@@ -53,6 +71,9 @@ def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
     request = decoded.request
     if request.logprobs:
         raise not_supported("logprobs", "Leave it out or send 0")
+    for field in ("return_token_ids", "return_token_timestamps"):
+        if getattr(request, field):
+            raise not_supported(field, "Use /v1/chat/completions")
     return decoded
 
 
@@ -110,6 +131,7 @@ def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
         request = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _type_error(str(error)) from None
+    _check_combinations(raw)
     for field in unsupported_fields(raw):
         raise not_supported(field, "Leave it out")
     _check_shared(request)
@@ -160,6 +182,20 @@ def _type_error(text: str) -> Exception:
         field = f"{path}.{missing['field']}" if path else missing["field"]
         return invalid(field, f"{field} is missing. Add it", code="missing_field")
     return invalid(path or None, f"{path}: {what}" if path else what, code="invalid_type")
+
+
+def _check_combinations(raw: Mapping[str, Any]) -> None:
+    """Fields that exclude each other, whether or not this server has both."""
+    for field, neutral in STRUCTURED_OUTPUT.items():
+        if raw.get("stop") and raw.get(field) not in (None, neutral):
+            raise invalid(
+                "stop", f"stop: strings can't be combined with {field}. Leave out one of them"
+            )
+    observed = raw.get("return_token_ids") or raw.get("return_token_timestamps")
+    if observed and (raw.get("n") or 1) != 1:
+        raise invalid(
+            "n", "n: tokens are observed of one answer alone. Send 1, or leave out return_token_ids"
+        )
 
 
 def _check_shared(request: GenerationRequest) -> None:

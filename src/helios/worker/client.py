@@ -1,8 +1,8 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
 All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
-so a slow reader holds up nobody. When the worker dies, every pending request gets a typed error
-and `failure` says why from then on.
+up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker
+dies, every pending request gets a typed error and `failure` says why from then on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
+from helios.worker.event_budget import event_budget
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     BooksBroken,
@@ -63,6 +64,7 @@ class ModelClient:
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
         self._resets: deque[asyncio.Future[None]] = deque()
         self._outgoing: list[ToWorker] = []
+        self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._unsound = ""
         self._ending = False
@@ -98,7 +100,9 @@ class ModelClient:
             yield _cancelled(request.request_id)
             return
         assert request.request_id not in self._requests, "a pending request has this id"
-        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue()
+        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue(
+            event_budget(request, self._event_capacity)
+        )
         self._requests[request.request_id] = events
         self._post(request)
         ended = False
@@ -202,6 +206,7 @@ class ModelClient:
 
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
+            self._event_capacity = message.event_capacity
             self._ready.set_result(message)
         elif isinstance(message, Statistics):
             answer = self._statistics.popleft()
@@ -215,8 +220,15 @@ class ModelClient:
             self._unsound = message.message
         else:
             events = self._requests.get(message.request_id)
-            if events is not None:  # else its reader has gone
-                events.put_nowait(message)
+            if events is None:  # its reader has gone
+                return
+            if events.full():
+                raise ExecutionError(
+                    f"request {message.request_id} had more events than its output can have",
+                    where="model worker",
+                    remedy=_RESTART,
+                )
+            events.put_nowait(message)
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure

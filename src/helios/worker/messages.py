@@ -6,29 +6,67 @@ direction). The in-process engine passes the same objects without encoding them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import msgspec
+
+from helios.runtime.rounds import SamplingParameters
 
 # `TokensEvent.finish` holds its values.
 from helios.scheduler.events import Finish as Finish
 from helios.scheduler.tier_counts import TierCounts
 
+if TYPE_CHECKING:
+    from helios.frontend.prepare import PreparedRequest
+
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
-    """A request's sampling parameters, all defaults resolved."""
+    """A request's sampling parameters, all defaults resolved: `SamplingParameters` on the wire."""
 
     temperature: float
     top_k: int
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_tokens: tuple[int, ...] | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    top_logprobs: int = 0
+
+    @staticmethod
+    def of(parameters: SamplingParameters) -> Sampling:
+        """What carries these parameters."""
+        return Sampling(*(getattr(parameters, name) for name in _SAMPLING))
+
+    def parameters(self) -> SamplingParameters:
+        """What it carries."""
+        return SamplingParameters(**{name: getattr(self, name) for name in _SAMPLING})
+
+
+_SAMPLING: Final = Sampling.__struct_fields__
 
 
 # ---------------------------------------------------------------- client to worker
 
 
+class Stops(msgspec.Struct, frozen=True, array_like=True):
+    """What ends a request besides its EOS ids: strings in its text, sequences of its tokens.
+    `continues` says that its text goes on from the prompt's."""
+
+    strings: tuple[str, ...]
+    sequences: tuple[tuple[int, ...], ...]
+    continues: bool
+
+
 class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     """A prepared request. `request_id` is unique for the client's connection; `priority` is lower
-    where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens."""
+    where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens. `observed`
+    says that the client wants each token's id, `timed` when each was completed, too."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -37,6 +75,27 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     eos_ids: list[int]
     priority: int = 0
     score_prompt: bool = False
+    stops: Stops | None = None
+    observed: bool = False
+    timed: bool = False
+
+    @staticmethod
+    def of(
+        request_id: int, prepared: PreparedRequest, *, observed: bool = False, timed: bool = False
+    ) -> Submit:
+        """What carries a prepared request."""
+        stops = prepared.stops
+        return Submit(
+            request_id,
+            prepared.prompt_tokens,
+            prepared.output_limit,
+            Sampling.of(prepared.sampling),
+            list(prepared.eos_ids),
+            prepared.priority,
+            stops=Stops(stops.strings, stops.sequences, prepared.continues) if stops else None,
+            observed=observed,
+            timed=timed,
+        )
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=2, array_like=True):
@@ -63,7 +122,9 @@ class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     """Start-up is over: the model can serve, with the capacities that resulted. `startup_ms`
-    gives each phase's duration, `tiers_nbytes` what each part of the second tier may keep."""
+    gives each phase's duration, `tiers_nbytes` what each part of the second tier may keep. Times
+    in events count from `origin_ns` on time.monotonic_ns's clock; `event_capacity` is what each
+    response's queue holds at the least."""
 
     kernel_path: str
     request_slots: int
@@ -77,6 +138,8 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     snapshots: int = 0
     prefix_reuse: bool = True
     tiers_nbytes: dict[str, int] = {}
+    origin_ns: int = 0
+    event_capacity: int = 0
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
@@ -90,7 +153,9 @@ class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`.
     `prompt_logprobs` are those of the prompt's tokens from the second on, in the first event of a
     request that asked for them; `reused_prompt_tokens` counts those that came from the prefix
-    cache, the same in all events of an admitted request."""
+    cache, the same in all events of an admitted request. `alternatives` are the likeliest tokens
+    and their logprobs for each token of a request that asked for some. `completed_ns` is when the
+    tokens' completion had been validated, for a timed request."""
 
     request_id: int
     tokens: list[int]
@@ -98,6 +163,8 @@ class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     finish: int
     prompt_logprobs: list[float] = []
     reused_prompt_tokens: int = 0
+    alternatives: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+    completed_ns: int = 0
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, assert_never
 
 from helios.errors import AdmissionError, HeliosError
 from helios.runtime.geometry import Geometry, ProgramInfo
-from helios.runtime.rounds import Completion, Round, SamplingParameters
+from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
     Event,
+    Finish,
     PromptScored,
     Request,
     RequestFailed,
     Scheduler,
     SchedulerOptions,
 )
+from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
+from helios.worker.host_stops import HostStops, OpenTokenizer, no_tokenizer
 from helios.worker.integrity import BooksCheck
 from helios.worker.messages import (
     Cancel,
@@ -88,15 +91,24 @@ class ModelWorker:
         options: SchedulerOptions | None = None,
         *,
         tier: SecondTier | None = None,
+        open_tokenizer: OpenTokenizer = no_tokenizer,
+        clock: Callable[[], int] = time.monotonic_ns,
+        origin_ns: int = 0,
         trace: Trace | None = None,
     ) -> None:
+        """Times of tokens are `clock`'s, counted from `origin_ns`."""
         self.scheduler = Scheduler(runtime.geometry, options, tier)
         self._tier = tier
         self._runtime = runtime
         self._channel = channel
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
-        self._in_flight: deque[tuple[int, ProgramInfo]] = deque()
+        self._stops = HostStops(open_tokenizer)
+        self._now = clock
+        self._origin_ns = origin_ns
+        # Requests that want to know when their tokens were completed.
+        self._timed: set[int] = set()
+        self._in_flight: deque[tuple[int, ProgramInfo, bool]] = deque()
         self._outgoing: list[FromWorker] = []
         self._ending = False
         self._books = BooksCheck()
@@ -163,24 +175,34 @@ class ModelWorker:
             ended = self._clock()
             sequence = self._runtime.submit(planned.round)
             scheduler.begin(planned, sequence)
-            self._in_flight.append((sequence, planned.program))
+            self._in_flight.append((sequence, planned.program, self._is_timed(planned)))
             if self._trace is not None:
                 self._trace("plan", sequence, began, ended)
                 self._trace("submit", sequence, ended, self._clock())
 
     def _complete(self) -> None:
         """Waits for the oldest round and takes what came of it."""
-        sequence, program = self._in_flight.popleft()
+        sequence, program, timed = self._in_flight.popleft()
         began = self._clock()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
             self._send()
         ended = self._clock()
-        self._note(self.scheduler.complete(self._runtime.read(sequence)))
+        events = self.scheduler.complete(self._runtime.read(sequence))
+        completed_ns = self._now() - self._origin_ns if timed else 0
+        self._note(events, completed_ns)
+        self.scheduler.proceed()
         self._counters.count(program)
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
+
+    def _is_timed(self, planned: PlannedRound) -> bool:
+        """Whether the round makes a token of a request that wants to know when."""
+        return bool(self._timed) and any(
+            lane.sample and resident.progress.request.request_id in self._timed
+            for resident, lane in zip(planned.residents, planned.round.lanes, strict=True)
+        )
 
     # ------------------------------------------------------------ messages
 
@@ -207,21 +229,15 @@ class ModelWorker:
                     assert_never(message)
 
     def _submit(self, message: Submit) -> None:
-        sampling = message.sampling
         request = Request(
             request_id=message.request_id,
             prompt=tuple(message.prompt_tokens),
             output_limit=message.output_limit,
-            sampling=SamplingParameters(
-                temperature=sampling.temperature,
-                top_k=sampling.top_k,
-                top_p=sampling.top_p,
-                min_p=sampling.min_p,
-                seed=sampling.seed,
-            ),
+            sampling=message.sampling.parameters(),
             eos_ids=tuple(message.eos_ids),
             priority=message.priority,
             score_prompt=message.score_prompt,
+            host_stops=message.stops is not None,
         )
         self._books_changed = True
         try:
@@ -229,6 +245,14 @@ class ModelWorker:
         except AdmissionError as error:
             self._outgoing.append(RejectedEvent(message.request_id, str(error)))
             return
+        try:
+            self._stops.begin(message)
+        except HeliosError as error:
+            self.scheduler.cancel(message.request_id)
+            self._outgoing.append(FailedEvent(message.request_id, str(error)))
+            return
+        if message.timed:
+            self._timed.add(message.request_id)
         if self._ending:
             self._note(self.scheduler.cancel(message.request_id))
 
@@ -238,25 +262,40 @@ class ModelWorker:
             self._ending = True
             self._note(self.scheduler.cancel_all())
 
-    def _note(self, events: Sequence[Event]) -> None:
+    def _note(self, events: Sequence[Event], completed_ns: int = 0) -> None:
+        """Makes messages of events, and stops those requests whose tokens complete a stop."""
         scores: Sequence[float] = ()
         for event in events:
             if isinstance(event, PromptScored):
                 scores = event.logprobs  # the request's first token follows at once
             elif isinstance(event, RequestFailed):
                 self._outgoing.append(FailedEvent(event.request_id, event.message))
+                self._forget(event.request_id)
             else:
+                request_id, finish = event.request_id, event.finish
+                if self._stops.ends(event):
+                    self.scheduler.stop(request_id)
+                    finish = Finish.STOP
                 self._outgoing.append(
                     TokensEvent(
-                        event.request_id,
+                        request_id,
                         list(event.tokens),
                         list(event.logprobs),
-                        event.finish or 0,
+                        finish or 0,
                         list(scores),
                         event.reused_prompt_tokens,
+                        list(event.alternatives),
+                        completed_ns if request_id in self._timed else 0,
                     )
                 )
                 scores = ()
+                if finish is not None:
+                    self._forget(request_id)
+
+    def _forget(self, request_id: int) -> None:
+        """The request has its last event."""
+        self._stops.forget(request_id)
+        self._timed.discard(request_id)
 
     def _send(self) -> None:
         """Sends what there is as one batch."""

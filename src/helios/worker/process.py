@@ -58,7 +58,14 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
     gc.freeze()
     try:
         channel.send([model.ready_message()])
-        ModelWorker(model.runtime, channel, model.scheduler, tier=model.tier).run()
+        ModelWorker(
+            model.runtime,
+            channel,
+            model.scheduler,
+            tier=model.tier,
+            open_tokenizer=model.open_tokenizer,
+            origin_ns=model.origin_ns,
+        ).run()
     except Exception:  # the worker has told the client
         traceback.print_exc(file=sys.stderr)
         return 1

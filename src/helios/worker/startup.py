@@ -26,15 +26,20 @@ from helios.worker.served_core import asked_capacities, open_served_core, prepar
 if TYPE_CHECKING:
     from helios.scheduler.cache.offload import Offload
 
+if TYPE_CHECKING:
+    from helios.frontend.tokenizer import Tokenizer
+
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model that can serve. `tier` is the prefix cache's second tier, where one is asked for;
-    `startup_ms` holds each phase's duration in milliseconds."""
+    """A model that can serve. Times of tokens count from `origin_ns`, when the native runtime began
+    to start; `tier` is the prefix cache's second tier, where one is asked for; `startup_ms` holds
+    each phase's duration in milliseconds."""
 
     core: OpenedCore
     native: NativeModel
     scheduler: SchedulerOptions
+    origin_ns: int
     tier: Offload | None = None
     startup_ms: dict[str, float] = field(default_factory=dict)
 
@@ -42,6 +47,14 @@ class LoadedModel:
     def runtime(self) -> ModelRuntime:
         """The rank that takes rounds."""
         return self.native.runtime
+
+    def open_tokenizer(self) -> Tokenizer:
+        """The core's tokenizer. Raises CoreError."""
+        # Imported on use: most workers never need it.
+        from helios.frontend.tokenizer import Tokenizer
+
+        resource = self.core.deployment.tokenizer_resource
+        return Tokenizer(self.core.read_resource(resource, ResourceKind.TOKENIZER))
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
@@ -60,6 +73,8 @@ class LoadedModel:
             snapshots=geometry.snapshot_rows,
             prefix_reuse=self.scheduler.prefix_reuse and can_reuse(geometry),
             tiers_nbytes=tiers,
+            origin_ns=self.origin_ns,
+            event_capacity=self.core.contract.defaults.event_capacity or 0,
         )
 
     def close(self) -> None:
@@ -105,6 +120,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
         core,
         native,
         resolved_scheduler(options.scheduler, core.contract.defaults),
+        opened,
         tier,
         {name: ns / 1e6 for name, ns in phases.items()},
     )

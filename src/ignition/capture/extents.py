@@ -7,41 +7,17 @@ count are checked by their row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
-from helios.kernels.catalogue import (
-    COMPLETION_LANE_COLUMNS,
-    EOS_CAPACITY,
-    REQUEST_STATE_NBYTES,
-    ActivationFormat,
-)
+from helios.kernels.catalogue import EOS_CAPACITY, ActivationFormat
 from helios.schema import execution_pb2 as pb
 from ignition.capture.handles import ELEMENT_NBYTES, FORMAT_DTYPE, dense_nbytes, packed_nbytes
+from ignition.capture.needs import STATE, Attributes, Need, f32, i32, of_slots
+from ignition.capture.sampling_extents import SAMPLING_RULES
 
-Attributes = Mapping[str, int]
 # Element types by the number that a `dtype` attribute holds.
 _DTYPES: Final = {int(dtype): dtype for dtype in ELEMENT_NBYTES}
-
-
-@dataclass(frozen=True)
-class Need:
-    """What an operand must offer: `packing`, at least `nbytes` of `dtype` (any where None); with a
-    symbolic `leading` count, rows of exactly that size."""
-
-    dtype: pb.DType | None
-    nbytes: int
-    leading: pb.LeadingCount = pb.LEADING_COUNT_FIXED
-    packing: int = pb.PACKING_PLAIN
-
-
-def _i32(*shape: int) -> Need:
-    return Need(pb.DTYPE_I32, dense_nbytes(pb.DTYPE_I32, shape))
-
-
-def _f32(*shape: int) -> Need:
-    return Need(pb.DTYPE_F32, dense_nbytes(pb.DTYPE_F32, shape))
 
 
 def _activation(form: int, rows: int, width: int) -> Need:
@@ -53,11 +29,8 @@ def _matrix(packing: int, outputs: int, width: int) -> Need:
     return Need(None, packed_nbytes(packing, outputs, width), packing=packing)
 
 
-_STATE: Final = Need(pb.DTYPE_U8, REQUEST_STATE_NBYTES, pb.LEADING_COUNT_REQUEST_SLOTS)
-
-
 def _page_table(a: Attributes) -> Need:
-    return Need(pb.DTYPE_I32, 4 * a["table_pages"], pb.LEADING_COUNT_REQUEST_SLOTS)
+    return of_slots(pb.DTYPE_I32, a["table_pages"])
 
 
 def _plane(a: Attributes) -> Need:
@@ -67,39 +40,39 @@ def _plane(a: Attributes) -> Need:
 
 def _scatter_i32(a: Attributes) -> dict[str, Need]:
     r = a["capacity"]
-    return {"index": _i32(r), "value": _i32(r), "target": Need(pb.DTYPE_I32, 4)}
+    return {"index": i32(r), "value": i32(r), "target": Need(pb.DTYPE_I32, 4)}
 
 
 def _initialize_requests(a: Attributes) -> dict[str, Need]:
     r = a["capacity"]
     return {
         **dict.fromkeys(
-            ("slot", "generation", "consumed", "emitted", "output_limit", "top_k"), _i32(r)
+            ("slot", "generation", "consumed", "emitted", "output_limit", "top_k"), i32(r)
         ),
         "seed": Need(pb.DTYPE_U32, 8 * r),
-        **dict.fromkeys(("temperature", "top_p", "min_p"), _f32(r)),
-        "eos_ids": _i32(r, EOS_CAPACITY),
-        "state": _STATE,
+        **dict.fromkeys(("temperature", "top_p", "min_p"), f32(r)),
+        "eos_ids": i32(r, EOS_CAPACITY),
+        "state": STATE,
     }
 
 
 def _load_pending(a: Attributes) -> dict[str, Need]:
-    rows = dict.fromkeys(("slot", "generation", "tokens", "positions"), _i32(a["capacity"]))
-    return {**rows, "state": _STATE}
+    rows = dict.fromkeys(("slot", "generation", "tokens", "positions"), i32(a["capacity"]))
+    return {**rows, "state": STATE}
 
 
 def _embed(a: Attributes) -> dict[str, Need]:
     return {
-        "tokens": _i32(a["capacity"]),
+        "tokens": i32(a["capacity"]),
         "table": _matrix(a["packing"], a["vocab"], a["width"]),
-        "out": _f32(a["capacity"], a["width"]),
+        "out": f32(a["capacity"], a["width"]),
     }
 
 
 def _rms_norm(a: Attributes) -> dict[str, Need]:
     return {
-        "x": _f32(a["capacity"], a["width"]),
-        "weight": _f32(a["width"]),
+        "x": f32(a["capacity"], a["width"]),
+        "weight": f32(a["width"]),
         "out": _activation(a["format"], a["capacity"], a["width"]),
     }
 
@@ -108,8 +81,8 @@ def _linear(a: Attributes) -> dict[str, Need]:
     return {
         "x": _activation(a["format"], a["capacity"], a["width"]),
         "weight": _matrix(a["packing"], a["outputs"], a["width"]),
-        "bias": _f32(a["outputs"]),
-        "out": _f32(a["capacity"], a["outputs"]),
+        "bias": f32(a["outputs"]),
+        "out": f32(a["capacity"], a["outputs"]),
     }
 
 
@@ -123,9 +96,9 @@ def _linear_silu_mul(a: Attributes) -> dict[str, Need]:
 
 def _heads(a: Attributes) -> dict[str, Need]:
     return {
-        "qkv": _f32(a["capacity"], (a["q_heads"] + 2 * a["kv_heads"]) * a["head_dim"]),
-        "positions": _i32(a["capacity"]),
-        "slot": _i32(a["capacity"]),
+        "qkv": f32(a["capacity"], (a["q_heads"] + 2 * a["kv_heads"]) * a["head_dim"]),
+        "positions": i32(a["capacity"]),
+        "slot": i32(a["capacity"]),
         "page_table": _page_table(a),
         "k_plane": _plane(a),
         "v_plane": _plane(a),
@@ -135,9 +108,9 @@ def _heads(a: Attributes) -> dict[str, Need]:
 def _rope_and_cache(a: Attributes) -> dict[str, Need]:
     return {
         **_heads(a),
-        "inverse_frequency": _f32(a["head_dim"] // 2),
-        "q_norm": _f32(a["head_dim"]),
-        "k_norm": _f32(a["head_dim"]),
+        "inverse_frequency": f32(a["head_dim"] // 2),
+        "q_norm": f32(a["head_dim"]),
+        "k_norm": f32(a["head_dim"]),
     }
 
 
@@ -146,77 +119,39 @@ def _attention(a: Attributes) -> dict[str, Need]:
     return {**_heads(a), "out": out}
 
 
-def _select_last(a: Attributes) -> dict[str, Need]:
-    return {
-        **dict.fromkeys(("query_length", "sample", "selected_lane"), _i32(a["capacity"])),
-        "x": _f32(a["packed_capacity"], a["width"]),
-        "selected_rows": _i32(1),
-        "out": _f32(a["capacity"], a["width"]),
-    }
-
-
-def _sample(a: Attributes) -> dict[str, Need]:
-    return {
-        **dict.fromkeys(("lane", "slot", "query_length", "tokens"), _i32(a["capacity"])),
-        "state": _STATE,
-        "logits": _f32(a["capacity"], a["stride"]),
-        "logprobs": _f32(a["capacity"]),
-    }
-
-
-def _commit(a: Attributes) -> dict[str, Need]:
-    r = a["capacity"]
-    return {
-        **dict.fromkeys(
-            ("slot", "generation", "query_length", "sampled", "tokens", "out_tokens"), _i32(r)
-        ),
-        **dict.fromkeys(("logprobs", "out_logprobs"), _f32(r)),
-        "state": _STATE,
-        "lanes": _i32(r, COMPLETION_LANE_COLUMNS),
-    }
-
-
 def _linear_tuned(a: Attributes) -> dict[str, Need]:
-    return {**_linear(a), "tuning": _i32(1)}
+    return {**_linear(a), "tuning": i32(1)}
 
 
 def _linear_silu_mul_tuned(a: Attributes) -> dict[str, Need]:
-    return {**_linear_silu_mul(a), "tuning": _i32(1)}
+    return {**_linear_silu_mul(a), "tuning": i32(1)}
 
 
 def _tune_linear(a: Attributes) -> dict[str, Need]:
-    return {**_linear(a), "choice": _i32(1)}
+    return {**_linear(a), "choice": i32(1)}
 
 
 def _tune_linear_silu_mul(a: Attributes) -> dict[str, Need]:
-    return {**_linear_silu_mul(a), "choice": _i32(1)}
+    return {**_linear_silu_mul(a), "choice": i32(1)}
 
 
 def _set_pending(a: Attributes) -> dict[str, Need]:
-    rows = dict.fromkeys(("slot", "generation", "token"), _i32(a["capacity"]))
-    return {**rows, "state": _STATE}
+    rows = dict.fromkeys(("slot", "generation", "token"), i32(a["capacity"]))
+    return {**rows, "state": STATE}
 
 
 def _merge_pending(a: Attributes) -> dict[str, Need]:
     tokens = ("tokens", "positions", "out_tokens", "out_positions")
     return {
-        **dict.fromkeys(tokens, _i32(a["capacity"])),
-        **dict.fromkeys(("slot", "generation"), _i32(a["lanes"])),
-        "decode_lanes": _i32(1),
-        "state": _STATE,
+        **dict.fromkeys(tokens, i32(a["capacity"])),
+        **dict.fromkeys(("slot", "generation"), i32(a["lanes"])),
+        "decode_lanes": i32(1),
+        "state": STATE,
     }
 
 
 def _slice_rows(a: Attributes) -> dict[str, Need]:
-    return {"out": _i32(1)}
-
-
-def _score(a: Attributes) -> dict[str, Need]:
-    return {
-        "target": _i32(a["capacity"]),
-        "logits": _f32(a["capacity"], a["stride"]),
-        "out": _f32(a["capacity"]),
-    }
+    return {"out": i32(1)}
 
 
 def _elements(a: Attributes, leading: pb.LeadingCount) -> Need:
@@ -226,7 +161,7 @@ def _elements(a: Attributes, leading: pb.LeadingCount) -> Need:
 
 def _page_copy(a: Attributes) -> dict[str, Need]:
     return {
-        **dict.fromkeys(("slot", "endpoint", "row"), _i32(a["capacity"])),
+        **dict.fromkeys(("slot", "endpoint", "row"), i32(a["capacity"])),
         "page_table": _page_table(a),
         "plane": _elements(a, pb.LEADING_COUNT_CACHE_PAGES),
         "saved": _elements(a, pb.LEADING_COUNT_SNAPSHOT_ROWS),
@@ -235,7 +170,7 @@ def _page_copy(a: Attributes) -> dict[str, Need]:
 
 def _copy_rows(a: Attributes) -> dict[str, Need]:
     return {
-        **dict.fromkeys(("source", "destination"), _i32(a["capacity"])),
+        **dict.fromkeys(("source", "destination"), i32(a["capacity"])),
         "buffer": _elements(a, pb.LEADING_COUNT_SNAPSHOT_ROWS),
     }
 
@@ -250,9 +185,6 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "linear_silu_mul": _linear_silu_mul,
     "rope_and_cache": _rope_and_cache,
     "attention": _attention,
-    "select_last": _select_last,
-    "sample": _sample,
-    "commit": _commit,
     "linear_tuned": _linear_tuned,
     "linear_silu_mul_tuned": _linear_silu_mul_tuned,
     "tune_linear": _tune_linear,
@@ -260,13 +192,13 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "set_pending": _set_pending,
     "merge_pending": _merge_pending,
     "slice_rows": _slice_rows,
-    "score": _score,
     "save_page": _page_copy,
     "load_page": _page_copy,
     "copy_rows": _copy_rows,
+    **SAMPLING_RULES,
 }
 
 
 def needs(kernel: str, attributes: Attributes) -> dict[str, Need]:
     """What `kernel` needs of each operand, by operand name, with these integer attributes."""
-    return {"rows": _i32(1), **_RULES[kernel](attributes)}
+    return {"rows": i32(1), **_RULES[kernel](attributes)}

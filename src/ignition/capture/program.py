@@ -18,6 +18,7 @@ from ignition.capture import extents
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import FORMAT_DTYPE, Activation, BufferHandle
 from ignition.capture.liveness import OperandUse, RecordedLaunch
+from ignition.capture.needs import Need
 
 if TYPE_CHECKING:
     from ignition.capture.tuning import ProgramTuning
@@ -132,7 +133,7 @@ def _is_lost(handle: BufferHandle, written: bool) -> bool:
     return written and handle.buffer_class == pb.BUFFER_CLASS_WORKSPACE
 
 
-def _check_operand(handle: BufferHandle, need: extents.Need, written: bool, where: str) -> None:
+def _check_operand(handle: BufferHandle, need: Need, written: bool, where: str) -> None:
     if handle.packing != need.packing:
         raise ContractError(
             f"{handle.name} is {pb.Packing.Name(handle.packing)}, the launch says "

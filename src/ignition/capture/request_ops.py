@@ -1,7 +1,7 @@
-"""The op layer of requests: admission, pending tokens, page-table deltas, sampling, scores, commit.
+"""The op layer of requests: admission, pending tokens, page-table deltas, scores, commit.
 
 Every function records one launch. These kernels read and write the persistent request state and
-the completion record; a model's arithmetic is in `ops`.
+the completion record; sampling is in `sampling_ops`, a model's arithmetic in `ops`.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class CompletionBuffers:
     lanes: BufferHandle
     tokens: BufferHandle
     logprobs: BufferHandle
+    top_tokens: BufferHandle
+    top_logprobs: BufferHandle
     scores: BufferHandle | None = None
 
 
@@ -211,38 +213,6 @@ def select_last(
         {"capacity": capacity, "packed_capacity": packed_capacity, "width": x.width},
     )
     return Selection(Rows(count, capacity), lane, out)
-
-
-def sample(
-    program: ProgramRecorder,
-    lanes: Lanes,
-    state: BufferHandle,
-    logits: BufferHandle,
-    sampled_tokens: int,
-    *,
-    selection: Selection | None = None,
-    prompt: PromptLanes | None = None,
-) -> Sampled:
-    """Samples an id below `sampled_tokens` from each row of `logits` (f32 [rows, vocabulary]).
-    Rows are lanes, or the lanes of `selection`."""
-    capacity = lanes.rows.capacity
-    tokens = program.workspace("sampled_tokens", pb.DTYPE_I32, (capacity,))
-    logprobs = program.workspace("sampled_logprobs", pb.DTYPE_F32, (capacity,))
-    operands = {
-        "rows": lanes.rows.count if selection is None else selection.rows.count,
-        "slot": lanes.slot,
-        "state": state,
-        "logits": logits,
-        "tokens": tokens,
-        "logprobs": logprobs,
-    }
-    if selection is not None:
-        operands["lane"] = selection.lane
-    if prompt is not None:
-        operands["query_length"] = prompt.query_length
-    attributes = {"capacity": capacity, "vocab": sampled_tokens, "stride": logits.shape[-1]}
-    program.launch("sample", operands, attributes)
-    return Sampled(tokens, logprobs)
 
 
 def commit(

@@ -10,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from helios.kernels.catalogue import EOS_CAPACITY, REQUEST_STATE_NBYTES
+from helios.kernels.catalogue import (
+    EOS_CAPACITY,
+    REQUEST_STATE_NBYTES,
+    SAMPLING_ROW_NBYTES,
+)
 from helios.schema import contract_pb2 as pb
+from ignition.capture.needs import mask_words
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
-from ignition.preparation.destinations import BY_OPERATION, HOST_PENDING, PENDING_TOKEN
+from ignition.preparation.destinations import (
+    ADMITTING,
+    BY_OPERATION,
+    HISTOGRAMS,
+    HOST_PENDING,
+    PENDING_TOKEN,
+)
 
 CONTRACT_VERSION: Final = 3
 REQUEST_STATE: Final = "request_state"
 PAGE_TABLE: Final = "page_table"
 PAGE_TOKENS: Final = 32
-MASK_WORD_BITS: Final = 32
+SAMPLING_ROWS: Final = "sampling_rows"
+TOKEN_MASK: Final = "token_mask"
 
 # Bytes of a request's state row: (offset, extent) of each field, as docs/kernels.md has them.
 STATE_FIELDS: Final[Mapping[str, tuple[int, int]]] = {
@@ -34,10 +46,18 @@ STATE_FIELDS: Final[Mapping[str, tuple[int, int]]] = {
     "top_p": (36, 4),
     "min_p": (40, 4),
     "top_k": (44, 4),
+    "penalties": (48, 12),
+    "min_tokens": (60, 4),
     "eos_ids": (64, 4 * EOS_CAPACITY),
     "request": (0, REQUEST_STATE_NBYTES),
 }
-_SAMPLING_FIELDS: Final = ("seed", "temperature", "top_p", "min_p", "top_k")
+_SAMPLING_FIELDS: Final = (
+    "seed", "temperature", "top_p", "min_p", "top_k", "penalties", "min_tokens",
+)  # fmt: skip
+# Tables of what slots keep for the processing of their logits, and which of them sampled tokens
+# change.
+_SAMPLING_TABLES: Final = (SAMPLING_ROWS, *HISTOGRAMS, TOKEN_MASK)
+_COUNTING: Final = (SAMPLING_ROWS, *HISTOGRAMS)
 # Operations that read the pending token which an earlier one left.
 _FEED_FROM_STATE: Final = frozenset({pb.OPERATION_DECODE, pb.OPERATION_MIXED})
 # Operations that touch no page.
@@ -52,8 +72,9 @@ _ADMIT: Final[Mapping[int, pb.AccessMode]] = {
 }
 
 
-def state_views(pages_per_request: int) -> list[pb.StateView]:
-    """A view for each field of the request state, one of the whole row, and the page table."""
+def state_views(pages_per_request: int, vocabulary_tokens: int) -> list[pb.StateView]:
+    """A view for each field of the request state, one of the whole row, and one for each other
+    table of slots."""
     views = [
         pb.StateView(
             name=name,
@@ -64,10 +85,18 @@ def state_views(pages_per_request: int) -> list[pb.StateView]:
         )
         for name, (offset, extent) in STATE_FIELDS.items()
     ]
-    row = 4 * pages_per_request
+    tables = {
+        PAGE_TABLE: 4 * pages_per_request,
+        SAMPLING_ROWS: SAMPLING_ROW_NBYTES,
+        **dict.fromkeys(HISTOGRAMS, 4 * vocabulary_tokens),
+        TOKEN_MASK: 4 * mask_words(vocabulary_tokens),
+    }
     return [
         *views,
-        pb.StateView(name=PAGE_TABLE, buffer=PAGE_TABLE, row_stride=row, byte_extent=row),
+        *(
+            pb.StateView(name=name, buffer=name, row_stride=row, byte_extent=row)
+            for name, row in tables.items()
+        ),
     ]
 
 
@@ -77,7 +106,8 @@ def accesses(operation: pb.Operation) -> list[pb.StateAccess]:
         return [_access(PAGE_TABLE, pb.ACCESS_MODE_READ)]
     pages = [] if operation in _WITHOUT_PAGES else [_access(PAGE_TABLE, pb.ACCESS_MODE_READ_WRITE)]
     if operation in _ADMIT:
-        return [_access("request", _ADMIT[operation]), *pages]
+        tables = [_access(table, pb.ACCESS_MODE_WRITE) for table in _SAMPLING_TABLES]
+        return [_access("request", _ADMIT[operation]), *tables, *pages]
     feeds = operation in _FEED_FROM_STATE
     return [
         _access("pending_token", pb.ACCESS_MODE_READ_WRITE if feeds else pb.ACCESS_MODE_WRITE),
@@ -87,6 +117,8 @@ def accesses(operation: pb.Operation) -> list[pb.StateAccess]:
             _access(view, pb.ACCESS_MODE_READ)
             for view in ("output_limit", "generation", *_SAMPLING_FIELDS, "eos_ids")
         ),
+        *(_access(table, pb.ACCESS_MODE_READ_WRITE) for table in _COUNTING),
+        _access(TOKEN_MASK, pb.ACCESS_MODE_READ),
     ]
 
 
@@ -107,6 +139,15 @@ def graph(name: str, operation: pb.Operation) -> pb.GraphContract:
                 source=pb.VALUE_SOURCE_PAGE_TABLE,
                 indexing=pb.INDEXING_PHYSICAL_REQUEST_ROW,
             )
+        )
+    if operation in ADMITTING:
+        contract.bindings.extend(
+            pb.ValueBinding(
+                destination=table,
+                source=source,
+                indexing=pb.INDEXING_PHYSICAL_REQUEST_ROW,
+            )
+            for table, source in HISTOGRAMS.items()
         )
     if operation in _FEED_FROM_STATE:
         contract.pending_token.state_view = "pending_token"
@@ -152,7 +193,7 @@ def vocabulary(tokens: int) -> pb.Vocabulary:
     return pb.Vocabulary(
         sampled_tokens=tokens,
         histogram_tokens=tokens,
-        mask_words=-(-tokens // MASK_WORD_BITS),
+        mask_words=mask_words(tokens),
     )
 
 

@@ -10,17 +10,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from helios.kernels.catalogue import EOS_CAPACITY
+from helios.kernels.catalogue import (
+    BAD_WORD_CAPACITY,
+    BIAS_CAPACITY,
+    EOS_CAPACITY,
+    RECENT_CAPACITY,
+    STOP_CAPACITY,
+)
 from helios.schema import contract_pb2 as pb
 from helios.schema import execution_pb2 as execution
 
-_UNUSED_EOS: Final = -1
+_UNUSED_ID: Final = -1
+# Elements a row of what has one for each word of a mask.
+MASK_WORDS: Final = 0
 
 
 @dataclass(frozen=True)
 class Destination:
     """A staged destination: its elements and what value fills it. `per_row` is the number of
-    elements a row; rows are those of `indexing`, a scalar has one."""
+    elements a row, or MASK_WORDS; rows are those of `indexing`, a scalar has one."""
 
     name: str
     dtype: execution.DType
@@ -84,8 +92,35 @@ ADMISSION: Final = (
     _lane("top_k", pb.VALUE_SOURCE_TOP_K),
     _lane("top_p", pb.VALUE_SOURCE_TOP_P, execution.DTYPE_F32),
     _lane("min_p", pb.VALUE_SOURCE_MIN_P, execution.DTYPE_F32),
-    _lane("eos_ids", pb.VALUE_SOURCE_EOS_IDS, per_row=EOS_CAPACITY, padding=_UNUSED_EOS),
+    _lane("eos_ids", pb.VALUE_SOURCE_EOS_IDS, per_row=EOS_CAPACITY, padding=_UNUSED_ID),
 )
+# What an admitted request brings for the processing of its logits; the names are those of
+# `initialize_sampling`'s operands.
+SAMPLING: Final = (
+    _lane("repetition_penalty", pb.VALUE_SOURCE_REPETITION_PENALTY, execution.DTYPE_F32),
+    _lane("presence_penalty", pb.VALUE_SOURCE_PRESENCE_PENALTY, execution.DTYPE_F32),
+    _lane("frequency_penalty", pb.VALUE_SOURCE_FREQUENCY_PENALTY, execution.DTYPE_F32),
+    _lane("min_tokens", pb.VALUE_SOURCE_MIN_TOKENS),
+    _lane("top_logprobs", pb.VALUE_SOURCE_TOP_LOGPROBS),
+    _lane("stop_ids", pb.VALUE_SOURCE_STOP_TOKEN_ID, per_row=STOP_CAPACITY, padding=_UNUSED_ID),
+    _lane(
+        "bias_tokens", pb.VALUE_SOURCE_LOGIT_BIAS_TOKEN, per_row=BIAS_CAPACITY, padding=_UNUSED_ID
+    ),
+    _lane("bias", pb.VALUE_SOURCE_LOGIT_BIAS, execution.DTYPE_F32, BIAS_CAPACITY),
+    _lane("bad_words", pb.VALUE_SOURCE_BAD_WORD_TOKEN, per_row=BAD_WORD_CAPACITY),
+    _lane(
+        "recent",
+        pb.VALUE_SOURCE_RECENT_OUTPUT_TOKEN,
+        per_row=RECENT_CAPACITY,
+        padding=_UNUSED_ID,
+    ),
+    _lane("mask", pb.VALUE_SOURCE_TOKEN_MASK, execution.DTYPE_U32, MASK_WORDS),
+)
+# What goes to a table of all slots instead, as deltas: the buffer and the source.
+HISTOGRAMS: Final[Mapping[str, pb.ValueSource]] = {
+    "token_counts": pb.VALUE_SOURCE_PROMPT_HISTOGRAM,
+    "output_counts": pb.VALUE_SOURCE_OUTPUT_HISTOGRAM,
+}
 _STAGED: Final = (
     LIVE_ROWS,
     LIVE_TOKENS,
@@ -102,6 +137,7 @@ _STAGED: Final = (
     RESTORE_ROW,
     SNAPSHOT_ROW,
     PENDING_TOKEN,
+    *SAMPLING,
 )
 _LANES: Final = (LIVE_ROWS, SLOT, GENERATION)
 _PROMPT: Final = (
@@ -117,16 +153,18 @@ _PROMPT: Final = (
 )
 # A pending token that the host feeds is bound apart from these (GraphContract.pending_token).
 BY_OPERATION: Final[Mapping[int, tuple[Destination, ...]]] = {
-    pb.OPERATION_INITIALIZE: (*_LANES, *ADMISSION),
-    pb.OPERATION_RESTORE: (*_LANES, *ADMISSION, RESTORE_ROW),
+    pb.OPERATION_INITIALIZE: (*_LANES, *ADMISSION, *SAMPLING),
+    pb.OPERATION_RESTORE: (*_LANES, *ADMISSION, *SAMPLING, RESTORE_ROW),
     pb.OPERATION_SNAPSHOT: (LIVE_ROWS, SLOT, ENDPOINT, SNAPSHOT_ROW),
     pb.OPERATION_PREFILL: _PROMPT,
     pb.OPERATION_SCORED_PREFILL: (*_PROMPT, TARGETS),
-    pb.OPERATION_RESUME: (*_LANES, *ADMISSION, RESTORE_ROW),
+    pb.OPERATION_RESUME: (*_LANES, *ADMISSION, *SAMPLING, RESTORE_ROW),
     pb.OPERATION_DECODE: _LANES,
     pb.OPERATION_MIXED: (*_PROMPT, DECODE_LANES),
 }
 HOST_PENDING: Final = frozenset({pb.OPERATION_RESUME})
+# Operations that take up a request.
+ADMITTING: Final = frozenset({pb.OPERATION_INITIALIZE, pb.OPERATION_RESTORE, pb.OPERATION_RESUME})
 
 
 def staged(operations: Iterable[int]) -> tuple[Destination, ...]:

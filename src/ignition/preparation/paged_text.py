@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from helios.schema import contract_pb2
 from ignition.capture import request_ops as ops
+from ignition.capture import sampling_ops
 from ignition.capture.handles import Activation, BufferHandle, Rows
 from ignition.capture.ops import PageTable, RowBinding
 from ignition.capture.program import ProgramRecorder
@@ -69,7 +70,13 @@ class Recorded:
 
 def record(recorder: Recorder, model: PagedTextModel, extents: Extents) -> Recorded:
     """Declares the frame's buffers and records all programs."""
-    frame = TextFrame(recorder, extents, _operations(extents), model.vocabulary_tokens)
+    frame = TextFrame(
+        recorder,
+        extents,
+        _operations(extents),
+        model.vocabulary_tokens,
+        model.sampled_tokens,
+    )
     saved = frame.declare_saved(model.planes) if extents.restore else []
     text = _TextPrograms(frame, model)
     graphs = [request_programs.initialize(frame, extents.max_active)]
@@ -155,10 +162,7 @@ class _TextPrograms:
         at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
         x = self._model.hidden(program, at, self._frame.table)
         self._model.head(program, lanes.rows, x, self._frame.logits)
-        sampled = ops.sample(
-            program, lanes, self._frame.state, self._frame.logits, self._model.sampled_tokens
-        )
-        ops.commit(program, lanes, sampled, self._frame.state, self._frame.completion)
+        self._sample(program, lanes)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
@@ -204,15 +208,25 @@ class _TextPrograms:
         prompt = ops.PromptLanes(self._inputs["query_length"], self._inputs["sample"])
         selection = ops.select_last(program, lanes, prompt, x, packed)
         self._model.head(program, selection.rows, selection.x, self._frame.logits)
-        sampled = ops.sample(
+        self._sample(program, lanes, selection, prompt)
+
+    def _sample(
+        self,
+        program: ProgramRecorder,
+        lanes: ops.Lanes,
+        selection: ops.Selection | None = None,
+        prompt: ops.PromptLanes | None = None,
+    ) -> None:
+        """Samples from the logits, counts what was sampled, and commits all lanes."""
+        frame = self._frame
+        sampled = sampling_ops.sample(
             program,
             lanes,
-            self._frame.state,
-            self._frame.logits,
-            self._model.sampled_tokens,
+            frame.sampling,
+            frame.logits,
+            frame.completion,
             selection=selection,
             prompt=prompt,
         )
-        ops.commit(
-            program, lanes, sampled, self._frame.state, self._frame.completion, prompt=prompt
-        )
+        sampling_ops.count_sampled(program, lanes, sampled, frame.sampling, prompt=prompt)
+        ops.commit(program, lanes, sampled, frame.state, frame.completion, prompt=prompt)

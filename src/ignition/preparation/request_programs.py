@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helios.schema import contract_pb2
-from ignition.capture import page_ops
+from ignition.capture import page_ops, sampling_ops
 from ignition.capture import request_ops as ops
 from ignition.capture.program import ProgramRecorder
 from ignition.preparation import destinations
@@ -17,7 +17,7 @@ from ignition.preparation.text_frame import TextFrame
 
 
 def initialize(frame: TextFrame, lanes: int) -> contract_pb2.GraphContract:
-    """The state rows of new requests."""
+    """The state rows of new requests, and what their logits are processed with."""
     program, graph = frame.begin(f"initialize.b{lanes}", contract_pb2.OPERATION_INITIALIZE, lanes)
     _admit(frame, program, lanes)
     return graph
@@ -55,10 +55,16 @@ def snapshot(
 
 
 def _admit(frame: TextFrame, program: ProgramRecorder, lanes: int) -> None:
-    names = ("slot", "generation", *(d.name for d in destinations.ADMISSION))
+    rows = frame.lanes(lanes).rows
+    admission = ("slot", "generation", *(d.name for d in destinations.ADMISSION))
     ops.initialize_requests(
-        program, frame.lanes(lanes).rows, {name: frame.inputs[name] for name in names}, frame.state
+        program, rows, {name: frame.inputs[name] for name in admission}, frame.state
     )
+    sampling = ("slot", *(d.name for d in destinations.SAMPLING))
+    sampling_ops.initialize_sampling(
+        program, rows, {name: frame.inputs[name] for name in sampling}, frame.sampling
+    )
+    frame.apply_histograms(program)
 
 
 def _restore(

@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, REQUEST_STATE_NBYTES
+from helios.kernels.catalogue import (
+    COMPLETION_LANE_COLUMNS,
+    REQUEST_STATE_NBYTES,
+    SAMPLING_ROW_NBYTES,
+    TOP_CAPACITY,
+)
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture import page_ops
 from ignition.capture import request_ops as ops
 from ignition.capture.handles import BufferHandle, Rows
+from ignition.capture.needs import mask_words as words_of_mask
 from ignition.capture.ops import PageTable
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
+from ignition.capture.sampling_ops import SamplingState
 from ignition.preparation import contract, destinations
 from ignition.preparation.extents import Extents
 
@@ -25,7 +32,8 @@ _COMPLETION: Final = "completion"
 
 
 class TextFrame:
-    """Buffers of all programs of these operations. `logits` has `vocabulary_tokens` columns."""
+    """Buffers of all programs of these operations. `logits` has `vocabulary_tokens` columns, of
+    which the first `sampled_tokens` may be sampled."""
 
     def __init__(
         self,
@@ -33,33 +41,38 @@ class TextFrame:
         extents: Extents,
         operations: Collection[contract_pb2.Operation],
         vocabulary_tokens: int,
+        sampled_tokens: int,
     ) -> None:
         self._recorder = recorder
         self.extents = extents
-        self.inputs = self._declare_inputs(destinations.staged(operations))
-        self.state = recorder.buffers.plain(
-            contract.REQUEST_STATE,
-            pb.BUFFER_CLASS_STATE,
-            pb.DTYPE_U8,
-            (REQUEST_STATE_NBYTES,),
-            leading=pb.LEADING_COUNT_REQUEST_SLOTS,
-        )
+        mask_words = words_of_mask(sampled_tokens)
+        self.inputs = self._declare_inputs(destinations.staged(operations), mask_words)
+        self.state = self._table(contract.REQUEST_STATE, pb.DTYPE_U8, REQUEST_STATE_NBYTES)
         self.table = PageTable(
-            recorder.buffers.plain(
-                contract.PAGE_TABLE,
-                pb.BUFFER_CLASS_STATE,
-                pb.DTYPE_I32,
-                (extents.pages_per_request,),
-                leading=pb.LEADING_COUNT_REQUEST_SLOTS,
-            ),
+            self._table(contract.PAGE_TABLE, pb.DTYPE_I32, extents.pages_per_request),
             contract.PAGE_TOKENS,
             extents.pages_per_request,
+        )
+        self.sampling = SamplingState(
+            self.state,
+            self._table(contract.SAMPLING_ROWS, pb.DTYPE_U8, SAMPLING_ROW_NBYTES),
+            self._table("token_counts", pb.DTYPE_I32, sampled_tokens),
+            self._table("output_counts", pb.DTYPE_I32, sampled_tokens),
+            self._table(contract.TOKEN_MASK, pb.DTYPE_U32, mask_words),
         )
         lanes = extents.sampling_lanes
         self._delta_entries = lanes * extents.pages_per_request
         self._delta = recorder.delta_input(
             contract.PAGE_TABLE, self.table.buffer, self._delta_entries
         )
+        # Each lane's different tokens, of as many as a context has.
+        self._histogram_entries = extents.max_active * min(
+            sampled_tokens, extents.max_context_tokens
+        )
+        self._histograms = {
+            table: recorder.delta_input(table.name, table, self._histogram_entries)
+            for table in (self.sampling.token_counts, self.sampling.output_counts)
+        }
         self.logits = recorder.retained_workspace(
             "logits", pb.DTYPE_F32, (extents.logit_rows, vocabulary_tokens)
         )
@@ -97,6 +110,12 @@ class TextFrame:
         count, index, value = self._delta
         ops.scatter_i32(program, Rows(count, self._delta_entries), index, value, self.table.buffer)
 
+    def apply_histograms(self, program: ProgramRecorder) -> None:
+        """Records the counts that admitted requests begin with."""
+        for table, (count, index, value) in self._histograms.items():
+            rows = Rows(count, self._histogram_entries)
+            ops.scatter_i32(program, rows, index, value, table)
+
     def declare_saved(self, planes: Sequence[BufferHandle]) -> list[page_ops.SavedPlane]:
         """For each cache plane a buffer whose rows hold a page of it each."""
         return [
@@ -113,8 +132,18 @@ class TextFrame:
             for plane in planes
         ]
 
+    def _table(self, name: str, dtype: pb.DType, elements: int) -> BufferHandle:
+        """A row of so many elements for each request slot."""
+        return self._recorder.buffers.plain(
+            name,
+            pb.BUFFER_CLASS_STATE,
+            dtype,
+            (elements,),
+            leading=pb.LEADING_COUNT_REQUEST_SLOTS,
+        )
+
     def _declare_inputs(
-        self, staged: Sequence[destinations.Destination]
+        self, staged: Sequence[destinations.Destination], mask_words: int
     ) -> dict[str, BufferHandle]:
         """INPUT buffers, sized for the largest program."""
         rows = {
@@ -126,7 +155,9 @@ class TextFrame:
             d.name: self._recorder.staged_input(
                 d.name,
                 d.dtype,
-                (rows[d.indexing],) if d.per_row == 1 else (rows[d.indexing], d.per_row),
+                (rows[d.indexing],)
+                if d.per_row == 1
+                else (rows[d.indexing], d.per_row or mask_words),
             )
             for d in staged
         }
@@ -141,6 +172,8 @@ class TextFrame:
             column("lanes", pb.DTYPE_I32, lanes, COMPLETION_LANE_COLUMNS),
             column("tokens", pb.DTYPE_I32, lanes, 1),
             column("logprobs", pb.DTYPE_F32, lanes, 1),
+            column("top_tokens", pb.DTYPE_I32, lanes, TOP_CAPACITY),
+            column("top_logprobs", pb.DTYPE_F32, lanes, TOP_CAPACITY),
             column("scores", pb.DTYPE_F32, scored_tokens) if scored_tokens else None,
         )
         self._recorder.completion(
@@ -149,6 +182,8 @@ class TextFrame:
                 lanes=buffers.lanes.name,
                 tokens=buffers.tokens.name,
                 logprobs=buffers.logprobs.name,
+                top_tokens=buffers.top_tokens.name,
+                top_logprobs=buffers.top_logprobs.name,
                 scores=buffers.scores.name if buffers.scores is not None else "",
             )
         )

@@ -60,7 +60,7 @@ def capture(
             checkpoint.template_tokens,
             chat.envelope(checkpoint.chat_template(), checkpoint.template_tokens),
         ),
-        state_views=contract.state_views(extents.pages_per_request),
+        state_views=contract.state_views(extents.pages_per_request, sampled),
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
-from helios.runtime.array_sources import ARRAYS, ArraySource, Destined, refuse_operation
+from helios.runtime.array_rows import ArraySource, Destined, refuse_operation
+from helios.runtime.array_sources import ARRAYS
 from helios.runtime.checks.deltas import DELTAS, check_delta
 from helios.runtime.checks.places import Place
 from helios.runtime.manifest import (

@@ -17,7 +17,9 @@ from helios.runtime.checks.storage import pages_for
 from helios.runtime.manifest import DeltaDestination, LeadingCount, Manifest
 from helios.runtime.value_bounds import Bounds
 
-DELTAS: Final = frozenset((ValueSource.PAGE_TABLE, ValueSource.PROMPT_HISTOGRAM))
+DELTAS: Final = frozenset(
+    (ValueSource.PAGE_TABLE, ValueSource.PROMPT_HISTOGRAM, ValueSource.OUTPUT_HISTOGRAM)
+)
 
 
 def check_delta(
@@ -49,7 +51,7 @@ def check_delta(
                 f" vocabulary {bounds.histogram_tokens}",
             )
         if binding.offset:
-            at.refuse("offset", "PROMPT_HISTOGRAM takes no offset")
+            at.refuse("offset", f"{binding.source.name} takes no offset")
         each = min(bounds.histogram_tokens, bounds.context_tokens)
         what = f"{each} different tokens"
     entries = manifest.buffers[destination.index].shape[0]

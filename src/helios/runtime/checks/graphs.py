@@ -170,6 +170,9 @@ def _check_completion(
             at.refuse("completion", f"is set, but {program.operation.name} reports nothing")
         record = manifest.completions[program.completion]
         expected = {record.lanes: "lanes", record.tokens: "tokens", record.logprobs: "logprobs"}
+        for part in ("top_tokens", "top_logprobs"):
+            if (buffer := getattr(record, part)) is not None:
+                expected[buffer] = part
         if record.proposal_confidence is not None and program.draft_tokens:
             expected[record.proposal_confidence] = "proposal_confidence"
         if program.operation is Operation.SCORED_PREFILL:

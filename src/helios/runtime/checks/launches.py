@@ -22,7 +22,9 @@ _FORMAT_TYPES: Final = {
 }
 _PACKINGS: Final = frozenset(map(int, Packing))
 _DTYPES: Final = frozenset(map(int, DType))
-_READS_VOCABULARY: Final = ("sample", "score")
+_READS_VOCABULARY: Final = frozenset(
+    ("sample", "score", "sample_processed", "initialize_sampling", "count_sampled")
+)
 
 
 # What an operand's buffer must hold: a layout, and for plain ones a type. None: anything goes,

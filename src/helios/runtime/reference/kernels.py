@@ -8,8 +8,10 @@ from typing import Final
 from helios.runtime.reference import (
     attention,
     normalisation,
+    processing,
     projection,
     sampling,
+    sampling_rows,
     state,
     transfer,
 )
@@ -38,6 +40,9 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "save_page": transfer.save_page,
     "load_page": transfer.load_page,
     "copy_rows": transfer.copy_rows,
+    "initialize_sampling": sampling_rows.initialize_sampling,
+    "sample_processed": processing.sample_processed,
+    "count_sampled": sampling_rows.count_sampled,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {

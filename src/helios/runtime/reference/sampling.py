@@ -79,7 +79,8 @@ def pick(
     if temperature <= 0:
         return best
     scaled: F32 = logits / np.float32(temperature)
-    weight: F64 = np.exp(scaled - scaled.max()).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # where every logit is -infinity
+        weight: F64 = np.exp(scaled - scaled.max()).astype(np.float64)
     weight[~kept_tokens(logits, weight, top_k, top_p, min_p)] = 0
     running = np.cumsum(weight)
     if not running[-1] > 0:

@@ -18,10 +18,14 @@ REQUEST_STATE: Final = np.dtype(
     {
         "names": [
             "pending_token", "consumed", "emitted", "output_limit", "generation", "finished",
-            "seed_lo", "seed_hi", "temperature", "top_p", "min_p", "top_k", "eos_ids",
+            "seed_lo", "seed_hi", "temperature", "top_p", "min_p", "top_k", "repetition_penalty",
+            "presence_penalty", "frequency_penalty", "min_tokens", "eos_ids",
         ],
-        "formats": [*("<i4",) * 6, "<u4", "<u4", *("<f4",) * 3, "<i4", ("<i4", EOS_CAPACITY)],
-        "offsets": [*range(0, 48, 4), 64],
+        "formats": [
+            *("<i4",) * 6, "<u4", "<u4", *("<f4",) * 3, "<i4", *("<f4",) * 3, "<i4",
+            ("<i4", EOS_CAPACITY),
+        ],
+        "offsets": [*range(0, 68, 4)],
         "itemsize": REQUEST_STATE_NBYTES,
     }
 )  # fmt: skip
