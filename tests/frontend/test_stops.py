@@ -64,7 +64,9 @@ def test_every_cut_of_a_stream_gives_the_result_of_the_whole(
 
 @given(tokens=st.lists(st.integers(0, 2), max_size=24),
        sequences=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=4))  # fmt: skip
-def test_streams_of_tokens_are_searched_alike(tokens: list[int], sequences: list[list[int]]) -> None:
+def test_streams_of_tokens_are_searched_alike(
+    tokens: list[int], sequences: list[list[int]]
+) -> None:
     held = HeldBack[int](sequences)
     released = [symbol for token in tokens for symbol in held.push([token])]
     shown, found = first_match(tokens, sequences)

@@ -1,8 +1,8 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
 All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
-up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker dies, every pending request gets a typed error
-and `failure` says why from then on.
+up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker
+dies, every pending request gets a typed error and `failure` says why from then on.
 """
 
 from __future__ import annotations
