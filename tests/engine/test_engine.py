@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from helios.engine import Engine, Generation
 from helios.errors import AdmissionError, CoreError, ExecutionError, RequestError
 from helios.frontend.prepare import GenerationOptions
-from helios.scheduler import SchedulerOptions
+from helios.scheduler import Finish, SchedulerOptions
 
 # Lengths on both sides of a page (32 tokens) and of the largest prefill program (32).
 PROMPTS = [[(11 * i + 5 * k) % 300 for k in range(n)] for i, n in enumerate([1, 7, 31, 32, 33, 90])]
@@ -88,6 +89,35 @@ def test_a_stream_adds_up_to_the_generation(
     assert "".join(delta.text for delta in deltas) == expected.text
     assert [delta.finish for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
     assert deltas[-1].finish is expected.finish
+
+
+@pytest.mark.clause("STOP-2", "STOP-5")
+def test_a_stop_ends_its_request_and_no_other(
+    open_engine: OpenEngine, alone: dict[str, list[Generation]]
+) -> None:
+    engine = open_engine()
+    whole = alone["greedy"][1]
+    stop = whole.text[5:8]
+    stopping = replace(GREEDY, stop=stop)
+    results: dict[str, list[Generation]] = {}
+
+    def generate(name: str, prompts: list[list[int]], options: GenerationOptions) -> None:
+        results[name] = engine.generate(prompts, options)
+
+    threads = [
+        threading.Thread(target=generate, args=("stopped", PROMPTS[1:2], stopping)),
+        threading.Thread(target=generate, args=("others", PROMPTS[2:], GREEDY)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (stopped,) = results["stopped"]
+    assert stopped.finish is Finish.STOP
+    assert stopped.text == whole.text[: whole.text.index(stop)]
+    assert stopped.tokens == whole.tokens[: len(stopped.tokens)]
+    assert len(stopped.tokens) < len(whole.tokens)
+    assert results["others"] == alone["greedy"][2:]
 
 
 def test_text_and_chat_prompts(open_engine: OpenEngine) -> None:

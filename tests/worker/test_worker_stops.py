@@ -11,6 +11,8 @@ import pytest
 
 from helios.errors import CoreError
 from helios.frontend.tokenizer import Tokenizer
+from helios.runtime.geometry import Geometry
+from helios.runtime.rounds import Round
 from helios.scheduler import Request
 from helios.worker.messages import FailedEvent, Finish, Stops, Submit, TokensEvent
 from helios.worker.model_worker import ModelWorker
@@ -34,6 +36,19 @@ class CountingClock:
         self.reads += 1
         self.journal.append("clock")
         return 1000 + self.reads
+
+
+class DepthModel(FakeModel):
+    """Notes how many rounds wait at each submission."""
+
+    def __init__(self, shape: Geometry) -> None:
+        super().__init__(shape)
+        self.depths: list[int] = []
+
+    def submit(self, round_: Round) -> int:
+        sequence = super().submit(round_)
+        self.depths.append(self.queued)
+        return sequence
 
 
 def run(
@@ -187,9 +202,10 @@ def test_times_are_taken_between_validation_and_stops(monkeypatch: pytest.Monkey
 def test_observation_changes_no_round() -> None:
     ran = []
     for message in (submit(ONE), timed(ONE)):
-        model = FakeModel(geometry(pages=24))
+        model = DepthModel(geometry(pages=24))
         client = run(message, submit(request(2, prompt=9, limit=6)), model=model)
-        ran.append((model.programs_run, model.lanes_submitted, client.tokens_of(1)))
+        assert max(model.depths) == 2
+        ran.append((model.programs_run, model.depths, model.lanes_submitted, client.tokens_of(1)))
     assert ran[0] == ran[1]
 
 
