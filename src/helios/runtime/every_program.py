@@ -155,7 +155,7 @@ class _Exercise:
         for row in self._runtime.read(sequence).lanes:
             if row.error is not LaneError.NONE:
                 raise ExecutionError(
-                    f"refused a lane: {row.error.name}",
+                    f"refused a lane: {row.fault or row.error.name}",
                     where=where,
                     remedy="Nothing else may use the runtime meanwhile",
                 )

@@ -70,7 +70,7 @@ class Fences:
         """Takes over a valid lane; a cancelled request's tokens are kept to the fence, unreported,
         because later completions are checked against them."""
         progress = resident.progress
-        _, _, consumed, tokens, logprobs, ended, _, _, _, scores = answer
+        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, _ = answer
         resident.consumed = consumed
         cancelled = resident.ending is Ending.CANCELLED
         if scores:
