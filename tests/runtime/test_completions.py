@@ -1,18 +1,19 @@
-"""Reading completion records, and refusing rows that can't be true."""
+"""Reading completion records, and telling rows that can't be true."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from helios.errors import ExecutionError
 from helios.runtime.capacities import plan_memory
 from helios.runtime.completions import CompletionReader
 from helios.runtime.devices.null import NullDevice
 from helios.runtime.manifest import LeadingCount
 from helios.runtime.manifest_decoder import decode_manifest
-from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
+from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from tests.runtime.sample_manifest import sample_manifest, sample_weights
@@ -73,13 +74,17 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("row", "match"), IMPOSSIBLE)
-def test_an_impossible_row_is_refused_with_its_lane(row: dict[str, int], match: str) -> None:
+def test_an_impossible_row_says_so_and_the_others_are_read(row: dict[str, int], match: str) -> None:
     record = Record()
-    record.write(0, 0)
+    for lane in range(3):
+        record.write(0, lane)
     record.write(0, 1, **row)
-    with pytest.raises(ExecutionError, match=rf"decode\.b4, lane 1: .*{match}"):
-        record.reader.read(0, 2)
-    assert len(record.reader.read(0, 1)) == 1
+    first, second, third = record.reader.read(0, 3)
+    assert second.error is LaneError.IMPOSSIBLE
+    assert re.search(rf"decode\.b4, lane 1: .*{match}", second.fault)
+    assert (second.slot, second.generation, second.tokens) == (2, 1, ())
+    assert first == third
+    assert first.error is LaneError.NONE
 
 
 def scored(targets: int) -> tuple[CompletionReader, NDArray[np.float32]]:
@@ -120,3 +125,61 @@ def test_other_records_have_no_scores() -> None:
     record.write(1, 0)
     assert not record.reader.scored
     assert record.reader.read(1, 1)[0].scores == ()
+
+
+def with_alternatives() -> tuple[CompletionReader, NDArray[np.int32], NDArray[np.float32]]:
+    """A reader of decode.b4's record with alternatives, and frame 1's tokens and logprobs of them.
+    Each lane emits token 7."""
+    message = sample_manifest()
+    record = message.completions[
+        next(p for p in message.programs if p.name == "decode.b4").completion
+    ]
+    for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
+        message.buffers.add(
+            name=f"completion.{name}", buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
+            packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=[4, 20], nbytes=320,
+        )  # fmt: skip
+        setattr(record, name, f"completion.{name}")
+    manifest = decode_manifest(message)
+    plan = plan_memory(manifest, {LeadingCount.REQUEST_SLOTS: 4, LeadingCount.CACHE_PAGES: 1})
+    device = NullDevice()
+    device.allocate(plan, {n: memoryview(b) for n, b in sample_weights().items()})
+    program = next(p for p in manifest.programs if p.name == "decode.b4")
+
+    def view(name: str, dtype: type) -> NDArray[np.generic]:
+        raw = device.view(manifest.buffer_index[f"completion.{name}"], 1)
+        return raw.view(dtype).reshape(4, -1)
+
+    lanes = view("lanes", np.int32)
+    lanes[:, 2] = 1
+    view("tokens", np.int32)[:] = 7
+    tokens, logprobs = view("top_tokens", np.int32), view("top_logprobs", np.float32)
+    tokens[:], logprobs[:] = np.arange(20), -np.arange(20)
+    return CompletionReader(program, manifest, plan, device.view, 50), tokens, logprobs
+
+
+def test_each_lane_has_as_many_alternatives_as_it_wants() -> None:
+    reader, tokens, _ = with_alternatives()
+    tokens[1, 2:] = -1
+    first, second, third = reader.read(1, 3, (), (3, 4, 0))
+    assert first.alternatives == (Alternatives((0, 1, 2), (0, -1, -2)),)
+    assert second.alternatives == (Alternatives((0, 1), (0, -1)),)
+    assert third.alternatives == ()
+
+
+def test_an_impossible_alternative_fails_its_lane() -> None:
+    reader, tokens, _ = with_alternatives()
+    tokens[0, 1] = 50
+    first, second = reader.read(1, 2, (), (2, 2))
+    assert first.error is LaneError.IMPOSSIBLE
+    assert re.search(r"decode\.b4, lane 0: .*alternative 50", first.fault)
+    assert (second.error, len(second.alternatives)) == (LaneError.NONE, 1)
+
+
+def test_alternatives_that_no_record_has_fail_who_wants_them() -> None:
+    record = Record()
+    record.write(1, 0)
+    record.write(1, 1)
+    first, second = record.reader.read(1, 2, (), (0, 1))
+    assert first.error is LaneError.NONE
+    assert "the record has none" in second.fault

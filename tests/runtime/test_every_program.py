@@ -8,11 +8,16 @@ import pytest
 
 from helios.contract import decode
 from helios.errors import ExecutionError
+from helios.runtime.device import DeviceOptions
+from helios.runtime.devices.cpu import CpuDevice
 from helios.runtime.devices.null import NullDevice
 from helios.runtime.every_program import run_every_program
 from helios.runtime.geometry import Operation
-from helios.runtime.manifest import Program
+from helios.runtime.manifest import Launch, Program
+from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
+from helios.runtime.reference.differ import LockstepDevice
+from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.rounds import LaneWork, Round
 from tests.contract.sample import sample_contract
 from tests.model_parts import ModelParts, capture_tiny
@@ -51,6 +56,38 @@ def test_a_core_without_snapshots_is_run_too() -> None:
     )
     run_every_program(runtime)
     assert set(device.ran) == {program.name for program in runtime.geometry.programs}
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("kernel", ["save_page", "load_page", "rope_and_cache"])
+def test_a_kernel_that_does_nothing_is_found_wherever_it_is_launched(
+    parts: ModelParts, monkeypatch: pytest.MonkeyPatch, kernel: str, slots: int
+) -> None:
+    """In each program that launches it, whatever earlier ones have left."""
+    capable = {
+        program.name
+        for program in decode_manifest(parts.manifest).programs
+        if any(launch.kernel.name == kernel for launch in program.launches)
+    }
+    found: set[str] = set()
+    compare = LockstepDevice._compare
+
+    def every_difference(
+        self: LockstepDevice, program: str, index: int, launch: Launch, frame: int
+    ) -> None:
+        compare(self, program, index, launch, frame)
+        if self.first_difference is not None:
+            assert self.first_difference.kernel == kernel
+            found.add(program)
+            self.first_difference = None
+
+    monkeypatch.setattr(LockstepDevice, "_compare", every_difference)
+    monkeypatch.setitem(KERNELS, kernel, lambda *arrays, **attributes: None)
+    device = LockstepDevice(CpuDevice(DeviceOptions(threads=1)))
+    runtime = parts.load(device=device, request_slots=slots, cache_tokens=512, snapshots=4)
+    run_every_program(runtime)
+    runtime.close()
+    assert found == capable & {program.name for program in runtime.geometry.programs}
 
 
 @pytest.fixture

@@ -32,8 +32,7 @@ def on_lane(**changes: object) -> Tamper:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"slot": 3}, "slot 3 generation 1 answered for slot 0"),
-        ({"generation": 7}, "generation 7"),
+        ({"error": LaneError.IMPOSSIBLE, "fault": "lane 0 can't be true"}, "can't be true"),
         ({"consumed": 4}, "4 tokens are consumed, not 5"),
         ({"tokens": (1, 2), "logprobs": (0.0, 0.0)}, "2 tokens were emitted, not 1"),
         ({"tokens": (), "logprobs": ()}, "0 tokens were emitted, not 1"),
@@ -87,6 +86,8 @@ def test_every_lane_is_checked_before_any_is_accepted() -> None:
         (lambda c: replace(c, sequence=c.sequence + 1), "completion 3 came where 2 was due"),
         (lambda c: replace(c, lanes=c.lanes[:1]), "has 1 lanes, not 2"),
         (lambda c: replace(c, lanes=()), "has 0 lanes, not 2"),
+        (on_lane(slot=3), "slot 3 generation 1 answered for slot 0"),
+        (on_lane(generation=7), "slot 0 generation 7 answered for slot 0 generation 1"),
     ],
 )
 @pytest.mark.clause("CACHE-6")

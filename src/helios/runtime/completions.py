@@ -1,27 +1,26 @@
 """Reads completion records: from a frame's COMPLETION buffers to `LaneCompletion`s.
 
-Checks what makes a record readable at all (counts, token range, enumerations); whether it answers
-the round that was submitted is the scheduler's to decide. `ModelRuntime` is the caller.
+Checks what makes a row readable at all (counts, token range, enumerations) and says so in the lane,
+which fails that lane's request alone; whether the record answers the round that was submitted is
+the scheduler's to decide. `ModelRuntime` is the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helios.contract.enums import Operation
-from helios.errors import ExecutionError
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, TOP_CAPACITY
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.manifest import Manifest, Program
 from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
 
 _FINISHES = {int(finish): finish for finish in DeviceFinish}
-_ERRORS = {int(error): error for error in LaneError}
+_ERRORS = {int(error): error for error in LaneError if error is not LaneError.IMPOSSIBLE}
 
 
 class CompletionReader:
@@ -76,8 +75,8 @@ class CompletionReader:
     ) -> tuple[LaneCompletion, ...]:
         """The first `count` lanes. A `scored` round's lanes have so many tokens each, and a score
         for each of them; `top_logprobs` says for each lane how many alternatives there are, if
-        there are any. Raises ExecutionError, naming the lane, where a row can't be true; nothing of
-        the round is then returned."""
+        there are any. A lane whose row can't be true has the error IMPOSSIBLE, no tokens, and a
+        `fault` that names it."""
         lanes, tokens, logprobs = self._frames[frame]
         width, vocabulary = self._width, self._vocabulary_tokens
         finishes, errors = _FINISHES, _ERRORS
@@ -94,13 +93,18 @@ class CompletionReader:
             strict=False,
         ):
             slot, generation, kept, consumed, finish, cursor, reserved, _, _, error, _, _ = row
+            fault = ""
             if finish not in finishes or error not in errors or not 0 <= kept <= width:
-                self._refuse(len(completions), f"finish {finish}, error {error}, {kept} tokens")
-            if kept != width:
+                fault = f"finish {finish}, error {error}, {kept} tokens"
+            elif kept != width:
                 del emitted[kept:], chosen[kept:]
             for token in emitted:
                 if not 0 <= token < vocabulary:
-                    self._refuse(len(completions), f"token {token} is outside the vocabulary")
+                    fault = fault or f"token {token} is outside the vocabulary"
+            if fault:
+                lane = self._impossible(len(completions), slot, generation, fault)
+                completions.append(lane)
+                continue
             completions.append(
                 LaneCompletion(
                     slot,
@@ -116,30 +120,45 @@ class CompletionReader:
                 )
             )
         if any(top_logprobs):
-            for lane, wanted in enumerate(top_logprobs):
-                if wanted and completions[lane].tokens:
-                    found = self._lane_alternatives(frame, lane, wanted)
-                    completions[lane] = completions[lane]._replace(alternatives=(found,))
+            for number, wanted in enumerate(top_logprobs):
+                if wanted and completions[number].tokens:
+                    completions[number] = self._with_alternatives(
+                        completions[number], frame, number, wanted
+                    )
         return tuple(completions)
 
-    def _lane_alternatives(self, frame: int, lane: int, wanted: int) -> Alternatives:
-        """A lane's likeliest tokens; fewer where there are no more."""
+    def _with_alternatives(
+        self, answer: LaneCompletion, frame: int, lane: int, wanted: int
+    ) -> LaneCompletion:
+        """The lane with its likeliest tokens, fewer where there are no more."""
         if not self._alternatives:
-            self._refuse(lane, "alternatives are wanted, and the record has none")
+            fault = "alternatives are wanted, and the record has none"
+            return self._impossible(lane, answer.slot, answer.generation, fault)
         tokens, logprobs = self._alternatives[frame]
         ids = tokens[lane, :wanted].tolist()
         kept = ids.index(-1) if -1 in ids else len(ids)
         for token in ids[:kept]:
             if not 0 <= token < self._vocabulary_tokens:
-                self._refuse(lane, f"alternative {token} is outside the vocabulary")
-        return Alternatives(tuple(ids[:kept]), tuple(logprobs[lane, :kept].tolist()))
+                fault = f"alternative {token} is outside the vocabulary"
+                return self._impossible(lane, answer.slot, answer.generation, fault)
+        found = Alternatives(tuple(ids[:kept]), tuple(logprobs[lane, :kept].tolist()))
+        return answer._replace(alternatives=(found,))
 
     def _lane_scores(self, frame: int, lengths: Sequence[int]) -> Iterator[tuple[float, ...]]:
         """Each lane's part of the packed scores."""
         values = iter(self._scores[frame][: sum(lengths)].tolist())
         return (tuple(islice(values, length)) for length in lengths)
 
-    def _refuse(self, lane: int, what: str) -> NoReturn:
-        raise ExecutionError(
-            f"the completion record can't be true: {what}", where=f"{self._name}, lane {lane}"
+    def _impossible(self, lane: int, slot: int, generation: int, what: str) -> LaneCompletion:
+        return LaneCompletion(
+            slot,
+            generation,
+            -1,
+            (),
+            (),
+            DeviceFinish.RUNNING,
+            LaneError.IMPOSSIBLE,
+            -1,
+            -1,
+            fault=f"{self._name}, lane {lane}: the completion record can't be true: {what}",
         )

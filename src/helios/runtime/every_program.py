@@ -93,6 +93,7 @@ class _Exercise:
                 self._begin(every)
                 self._submit(self._program, [self._saved(n) for n in every])
             case Operation.RESTORE | Operation.RESUME:
+                self._begin(every)  # so that what is restored isn't there already
                 self._submit(self._program, self._admitted(self._length, restoring=True))
 
     def _begin(self, prompts: Sequence[int] = ()) -> None:
@@ -141,7 +142,8 @@ class _Exercise:
         return n if n < self._geometry.snapshot_rows else -1
 
     def _token(self, n: int) -> int:
-        return (3 * n + 1) % self._geometry.vocabulary_tokens
+        # Others in each program: a launch that writes nothing leaves what an earlier one wrote.
+        return (3 * n + 11 * self._generation) % self._geometry.vocabulary_tokens
 
     def _submit(self, program: ProgramInfo, lanes: Sequence[LaneWork]) -> None:
         where = f"program {program.name}"
@@ -155,7 +157,7 @@ class _Exercise:
         for row in self._runtime.read(sequence).lanes:
             if row.error is not LaneError.NONE:
                 raise ExecutionError(
-                    f"refused a lane: {row.error.name}",
+                    f"refused a lane: {row.fault or row.error.name}",
                     where=where,
                     remedy="Nothing else may use the runtime meanwhile",
                 )

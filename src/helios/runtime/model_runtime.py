@@ -236,7 +236,7 @@ class ModelRuntime:
 
     def read(self, sequence: int) -> Completion:
         """A completed round's answer; frees its frame. Raises ExecutionError where it isn't in
-        flight, hasn't completed, or its record can't be true."""
+        flight or hasn't completed."""
         frame = sequence % FRAMES
         flight = self._frames[frame]
         if flight is None or flight.sequence != sequence:

@@ -180,7 +180,7 @@ def _run(runtime: ModelRuntime, program: ProgramInfo, lane: LaneWork) -> Complet
     for row in completion.lanes:
         if row.error is not LaneError.NONE:
             raise ExecutionError(
-                f"program {program.name} refused its lane: {row.error.name}",
+                f"program {program.name} refused its lane: {row.fault or row.error.name}",
                 where="oracle",
                 remedy="Nothing else may use the runtime during a replay",
             )

@@ -25,8 +25,10 @@ class DeviceFinish(IntEnum):
 
 
 class LaneError(IntEnum):
-    """A lane's error column: the lane changed no state."""
+    """A lane's error column: the lane changed no state. IMPOSSIBLE is no device's: a row that says
+    what can't be true is read so."""
 
+    IMPOSSIBLE = -1
     NONE = 0
     STALE_GENERATION = 1
     ALREADY_FINISHED = 2
@@ -175,7 +177,8 @@ class LaneCompletion(NamedTuple):
     """What a lane's row of the completion record says; a tuple as `LaneWork`. `consumed` is the
     endpoint after the round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the
     logprobs of a scored lane's targets, one for each of its tokens (nan without a target);
-    `alternatives` has an entry for each emitted token of a lane that wants them."""
+    `alternatives` has an entry for each emitted token of a lane that wants them; `fault` is what
+    can't be true of a row with the error IMPOSSIBLE."""
 
     slot: int
     generation: int
@@ -188,6 +191,7 @@ class LaneCompletion(NamedTuple):
     model_reserved: int
     scores: tuple[float, ...] = ()
     alternatives: tuple[Alternatives, ...] = ()
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Whether a completion can be true: a round's answer against what the scheduler expects of it.
 
 Pure functions that change nothing; they return None or what is wrong. A record fault concerns
-the whole round, a lane fault one request. `Scheduler.complete` checks all lanes before it acts.
+the whole round: it isn't this round's answer, or a row in it is somebody else's. A lane fault
+concerns one request. `Scheduler.complete` checks all lanes before it acts.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ def record_fault(flight: InFlight, completion: Completion) -> str | None:
             f"completion {completion.sequence} of {program.name} has {len(completion.lanes)} "
             f"lanes, not {lanes}"
         )
+    for work, answer in zip(flight.planned.round.lanes, completion.lanes, strict=False):
+        slot, generation = answer[:2]
+        if slot != work.slot or generation != work.generation:
+            return (
+                f"slot {slot} generation {generation} answered for "
+                f"slot {work.slot} generation {work.generation}"
+            )
     return None
 
 
@@ -53,14 +61,11 @@ def lane_fault(
     if resident.ending is Ending.FAILED:
         return None
     (
-        slot, generation, end, tokens, logprobs, finish, error, cursor, reserved, scores,
-        alternatives,
+        _, _, end, tokens, logprobs, finish, error, cursor, reserved, scores,
+        alternatives, fault,
     ) = answer  # fmt: skip
-    if slot != work.slot or generation != work.generation:
-        return (
-            f"slot {slot} generation {generation} answered for "
-            f"slot {work.slot} generation {work.generation}"
-        )
+    if fault:
+        return fault
     if cursor != -1 or reserved != -1:
         return f"reserved columns hold {cursor} and {reserved}, not -1"
     ended = resident.ended_on_device
@@ -77,14 +82,14 @@ def lane_fault(
     if ended:
         return None
     if scores or work.targets:
-        fault = _score_fault(scores, work.targets)
-        if fault is not None:
-            return fault
+        problem = _score_fault(scores, work.targets)
+        if problem is not None:
+            return problem
     wanted = resident.top_logprobs if emitted else 0
     if wanted or alternatives:
-        fault = alternatives_fault(alternatives, min(wanted, vocabulary_tokens))
-        if fault is not None:
-            return fault
+        problem = alternatives_fault(alternatives, min(wanted, vocabulary_tokens))
+        if problem is not None:
+            return problem
     expected_finish = DeviceFinish.RUNNING
     if emitted:
         token = tokens[0]

@@ -130,7 +130,7 @@ class Fences:
         was cancelled or stopped are kept to the fence, unreported, because later completions are
         checked against them."""
         progress = resident.progress
-        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives = answer
+        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives, _ = answer
         resident.consumed = consumed
         unreported = resident.ending in _UNREPORTED
         if scores:

@@ -257,6 +257,82 @@ def test_closing_doesnt_wait_for_a_disk_that_is_stuck(
     tier.close(within_s=WAIT_S)
 
 
+def test_nobody_waits_for_a_read_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither who asked for it nor who asks later; what is in memory comes all the same."""
+    gate, reading = Gate(), entry_folder.read_file
+
+    def read(folder: Path, entry: Entry) -> bytearray:
+        gate.pass_through()
+        return reading(folder, entry)
+
+    fill(tmp_path, *(page(number) for number in range(3)))
+    monkeypatch.setattr(entry_folder, "read_file", read)
+    tier = FileTier(tmp_path, ROOMY, patience_s=0.0)
+    hanging = tier.fetch([page(0), page(1)])
+    gate.wait_for_one()
+    assert hanging.finished
+    assert tier.counters.read_failures == 0
+    later = tier.fetch([page(2), page(1)], {0: b"two"})
+    assert later.poll() == b"two"
+    assert later.finished
+    assert tier.counters.read_failures == 1
+    gate.let_through(9)
+    tier.close(within_s=WAIT_S)
+
+
+def test_the_disk_is_read_again_once_it_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, reading, clock = Gate(), entry_folder.read_file, [0.0]
+
+    def read(folder: Path, entry: Entry) -> bytearray:
+        gate.pass_through()
+        return reading(folder, entry)
+
+    fill(tmp_path, page(0), page(1))
+    monkeypatch.setattr(entry_folder, "read_file", read)
+    monkeypatch.setattr("helios.scheduler.cache.offload.fetch.time.monotonic", lambda: clock[0])
+    tier = FileTier(tmp_path, ROOMY, patience_s=3.0)
+    hanging = tier.fetch([page(0)])
+    gate.wait_for_one()
+    assert not hanging.finished
+    clock[0] = 3.0
+    assert hanging.finished
+    assert collect(tier.fetch([page(1)])) == []
+    gate.let_through(2)
+    answered = tier.fetch([page(1)])
+    while answered.finished:  # until the first read is over
+        answered = tier.fetch([page(1)])
+    assert collect(answered) == [content_of(page(1))]
+    tier.close()
+
+
+def test_contents_that_a_hanging_disk_turns_away_leave_nothing_in_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, writing = Gate(), entry_folder.write_file
+
+    def write(folder: Path, entry: Entry, content: Content) -> None:
+        gate.pass_through()
+        writing(folder, entry, content)
+
+    monkeypatch.setattr(entry_folder, "write_file", write)
+    tier = FileTier(tmp_path, ROOMY, queue_nbytes=page(0).nbytes)
+    tier.save(page(0), content_of(page(0)))
+    gate.wait_for_one()
+    for number in range(1, 50):  # published, then evicted
+        tier.save_later(page(number), content_of)
+        tier.save(page(number), content_of(page(number)))
+    assert tier.dropped == 49
+    assert not tier._writer._queue
+    gate.let_through(1)
+    tier.flush()
+    assert tier.counters.written == 1
+    tier.close()
+
+
 def test_a_failing_disk_neither_ends_the_threads_nor_blocks_anybody(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     tier = FileTier(tmp_path / "file", ROOMY)

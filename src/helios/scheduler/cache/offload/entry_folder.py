@@ -147,6 +147,11 @@ class EntryFolder:
         self.counters.read_nbytes += entry.nbytes
         return content
 
+    def stalled(self) -> None:
+        """A content was wanted while a read hangs."""
+        self.counters.read_failures += 1
+        self._complain("doesn't answer", TimeoutError("a read hangs"))
+
     def forget(self) -> None:
         """Knows of no file until the folder is listed again or `clear` has deleted them."""
         with self._lock:

@@ -1,12 +1,15 @@
 """Contents on their way from the second tier: asked for in order, handed out as they arrive.
 
 A `Fetch` is filled by the file tier's reading thread and polled by the scheduler, which never
-waits. Contents come in the order of the entries and end before the first that can't be had.
+waits, and gives up on what takes too long. Contents come in the order of the entries and end
+before the first that can't be had.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from helios.scheduler.cache.offload.contents import Content
@@ -15,7 +18,8 @@ from helios.scheduler.cache.offload.keys import Entry
 
 class Fetch:
     """`ready` holds contents that are there already, by index. The reader runs ahead of `poll` by
-    `ahead_nbytes` at most. `condition` guards it, and is notified when there is more to read."""
+    `ahead_nbytes` at most. `condition` guards it, and is notified when there is more to read.
+    Where nothing arrives for `patience_s` seconds it ends: who asked computes the rest."""
 
     def __init__(
         self,
@@ -23,11 +27,14 @@ class Fetch:
         ready: Mapping[int, Content],
         condition: threading.Condition,
         ahead_nbytes: int,
+        patience_s: float = math.inf,
     ) -> None:
         self._entries = tuple(entries)
         self._arrived = dict(ready)
         self._condition = condition
         self._ahead_nbytes = ahead_nbytes
+        self._patience_s = patience_s
+        self._last_s = time.monotonic()  # when something arrived or was handed out
         self._given = 0  # contents handed out
         self._end = len(self._entries)  # where contents end
         self._cursor = 0  # everything before it has arrived
@@ -43,8 +50,11 @@ class Fetch:
 
     @property
     def finished(self) -> bool:
-        """Whether everything that comes has been handed out."""
+        """Whether everything that comes has been handed out, or nothing has come for too long."""
         with self._condition:
+            missing = self._given != self._end and self._given not in self._arrived
+            if missing and time.monotonic() - self._last_s >= self._patience_s:
+                self._cancel()
             return self._given == self._end
 
     def poll(self) -> Content | None:
@@ -57,6 +67,7 @@ class Fetch:
                 self._waiting_nbytes -= self._entries[self._given].nbytes
                 self._condition.notify_all()
             self._given += 1
+            self._last_s = time.monotonic()
             return content
 
     def wait(self, timeout_ms: int) -> None:
@@ -69,8 +80,11 @@ class Fetch:
     def cancel(self) -> None:
         """Nothing more is wanted."""
         with self._condition:
-            self._end = self._given
-            self._arrived.clear()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        self._end = self._given
+        self._arrived.clear()
 
     # ------------------------------------------------------------ the reader's side
 
@@ -106,6 +120,7 @@ class Fetch:
             for later in [key for key in self._arrived if key >= index]:
                 del self._arrived[later]
             return
+        self._last_s = time.monotonic()
         self._arrived[index] = content
         self._from_files.add(index)
         self._waiting_nbytes += self._entries[index].nbytes

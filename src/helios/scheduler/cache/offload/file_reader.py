@@ -1,8 +1,13 @@
-"""Reads contents from an entry folder ahead of who asked for them: one thread, fetches in turns."""
+"""Reads contents from an entry folder ahead of who asked for them: one thread, fetches in turns.
+
+A read can hang for ever, as on a network's disk that has gone. Nobody waits for it then: what is
+asked for meanwhile is not there.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -13,11 +18,14 @@ from helios.scheduler.cache.offload.keys import Entry
 
 
 class FileReader:
-    """`ahead_nbytes` bounds what one fetch has read and nobody polled."""
+    """`ahead_nbytes` bounds what one fetch has read and nobody polled; a read is waited for
+    `patience_s` seconds."""
 
-    def __init__(self, folder: EntryFolder, ahead_nbytes: int) -> None:
+    def __init__(self, folder: EntryFolder, ahead_nbytes: int, patience_s: float) -> None:
         self._folder = folder
         self._ahead_nbytes = ahead_nbytes
+        self._patience_s = patience_s
+        self._reading_since_s: float | None = None
         self._changed = threading.Condition()
         self._fetches: deque[Fetch] = deque()
         self._closed = False
@@ -26,9 +34,13 @@ class FileReader:
 
     def fetch(self, entries: Sequence[Entry], ready: Mapping[int, Content]) -> Fetch:
         """Begins to read entries in order; `ready` are contents that are there already, by index.
-        After `close` nothing more is read."""
-        fetch = Fetch(entries, ready, self._changed, self._ahead_nbytes)
+        After `close` nothing more is read, nor while a read hangs."""
+        fetch = Fetch(entries, ready, self._changed, self._ahead_nbytes, self._patience_s)
         with self._changed:
+            since_s = self._reading_since_s
+            if since_s is not None and time.monotonic() - since_s >= self._patience_s:
+                self._folder.stalled()
+                fetch.stop()
             self._fetches.append(fetch)
             if self._closed:
                 self._stop()
@@ -57,9 +69,11 @@ class FileReader:
                 if found is None or self._closed:
                     self._stop()
                     return
+                self._reading_since_s = time.monotonic()
             fetch, index = found
             content = self._folder.read(fetch.entry(index))
             with self._changed:
+                self._reading_since_s = None
                 fetch.deliver(index, content)
                 self._changed.notify_all()
 

@@ -22,12 +22,14 @@ QUEUE_NBYTES: Final = 256 << 20
 AHEAD_NBYTES: Final = 64 << 20
 LOOK_AGAIN_S: Final = 60.0
 CLOSING_S: Final = 1.0
+PATIENCE_S: Final = 5.0
 
 
 class FileTier:
     """At most `limit_nbytes` of files in `folder`. `queue_nbytes` bounds contents that wait for
     the writer, `ahead_nbytes` what one fetch has read and nobody polled; what other engines wrote
-    is known `look_again_s` later at most, if the writer isn't busy. Call `close`."""
+    is known `look_again_s` later at most, if the writer isn't busy. A read that takes `patience_s`
+    is waited for no longer. Call `close`."""
 
     def __init__(
         self,
@@ -37,10 +39,11 @@ class FileTier:
         queue_nbytes: int = QUEUE_NBYTES,
         ahead_nbytes: int = AHEAD_NBYTES,
         look_again_s: float = LOOK_AGAIN_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._folder = EntryFolder(folder, limit_nbytes)
         self._writer = FileWriter(self._folder, queue_nbytes, look_again_s)
-        self._reader = FileReader(self._folder, ahead_nbytes)
+        self._reader = FileReader(self._folder, ahead_nbytes, patience_s)
 
     def __contains__(self, key: bytes) -> bool:
         """Whether there is a file, as far as is known."""

@@ -61,6 +61,7 @@ class FileWriter:
                 return
             if self._held_nbytes + entry.nbytes > self._queue_nbytes:
                 self.dropped += 1
+                self._queue.pop(entry.key, None)  # nor can it be read later: it is evicted
                 return
             self._held_nbytes += entry.nbytes
             self._queue[entry.key] = _Waiting(entry, content, None)
