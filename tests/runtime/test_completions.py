@@ -131,9 +131,8 @@ def with_alternatives() -> tuple[CompletionReader, NDArray[np.int32], NDArray[np
     """A reader of decode.b4's record with alternatives, and frame 1's tokens and logprobs of them.
     Each lane emits token 7."""
     message = sample_manifest()
-    record = message.completions[
-        next(p for p in message.programs if p.name == "decode.b4").completion
-    ]
+    used = next(p for p in message.programs if p.name == "decode.b4").completion
+    record = next(r for r in message.completions if r.name == used)
     for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
         message.buffers.add(
             name=f"completion.{name}", buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
