@@ -109,6 +109,20 @@ def test_a_cached_prompt_is_computed_again_where_it_is_scored() -> None:
     assert as_alone(driver, scored(3, prompt=prompt, limit=4))
 
 
+def test_a_prompt_that_is_preempted_halfway_is_scored_anew() -> None:
+    """An urgent request takes the only slot between two chunks of it."""
+    driver = Driver(model(slots=1), SchedulerOptions(prefill_chunk_tokens=4))
+    halfway, urgent = scored(1, prompt=14), replace(scored(2, prompt=6), priority=-1)
+    driver.submit(halfway)
+    while not driver.scheduler._live._by_id[1].scores:
+        driver.turn()
+    assert driver.got[1].scores is None
+    driver.submit(urgent)
+    driver.drain()
+    assert driver.scheduler.counters.preemptions == 1
+    assert as_alone(driver, halfway, urgent)
+
+
 def test_a_cancelled_request_gets_no_scores() -> None:
     driver = Driver(model())
     driver.submit(scored(1, prompt=9))
