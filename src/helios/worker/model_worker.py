@@ -198,6 +198,7 @@ class ModelWorker:
             priority=message.priority,
             score_prompt=message.score_prompt,
             host_stops=message.stops is not None,
+            sibling_of=message.sibling_of,
         )
         try:
             self.scheduler.submit(request)
