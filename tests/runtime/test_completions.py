@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from helios.errors import ExecutionError
+from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import plan_memory
 from helios.runtime.completions import CompletionReader
 from helios.runtime.devices.null import NullDevice
@@ -119,3 +119,88 @@ def test_other_records_have_no_scores() -> None:
     record.write(1, 0)
     assert not record.reader.scored
     assert record.reader.read(1, 1)[0].scores == ()
+
+
+def with_alternatives() -> tuple[CompletionReader, NDArray[np.int32], NDArray[np.float32]]:
+    """A reader of decode.b4's record with the likeliest tokens, and frame 1's of them; its four
+    lanes have emitted token 7 each."""
+    message = sample_manifest()
+    for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
+        message.buffers.add(
+            name=f"completion.{name}", buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
+            packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=[4, 20], nbytes=320,
+        )  # fmt: skip
+        setattr(message.completions[0], name, f"completion.{name}")
+    manifest = decode_manifest(message)
+    plan = plan_memory(manifest, {LeadingCount.REQUEST_SLOTS: 4, LeadingCount.CACHE_PAGES: 1})
+    device = NullDevice()
+    device.allocate(plan, {n: memoryview(b) for n, b in sample_weights().items()})
+    captured = next(p for p in manifest.programs if p.name == "decode.b4")
+    index = manifest.buffer_index
+    lanes = device.view(index["completion.lanes"], 1).view(np.int32).reshape(4, -1)
+    lanes[:, [2, 5, 6]] = [1, -1, -1]
+    device.view(index["completion.tokens"], 1).view(np.int32)[:] = 7
+    return (
+        CompletionReader(captured, manifest, plan, device.view, 50),
+        device.view(index["completion.top_tokens"], 1).view(np.int32).reshape(4, 20),
+        device.view(index["completion.top_logprobs"], 1).view(np.float32).reshape(4, 20),
+    )
+
+
+def test_alternatives_are_read_for_those_who_want_some() -> None:
+    reader, tokens, logprobs = with_alternatives()
+    tokens[:] = 99  # of lanes that nobody asked for: never looked at
+    tokens[1, :3], logprobs[1, :3] = [5, 7, 2], [-0.5, -1.0, -2.0]
+    tokens[3, :4], logprobs[3, :4] = [9, 4, -1, -1], [-0.25, -1.5, 0.0, 0.0]
+    lanes = reader.read(1, 4, top_logprobs=(0, 3, 0, 4))
+    assert [lane.alternatives for lane in lanes] == [
+        (),
+        (((5, 7, 2), (-0.5, -1.0, -2.0)),),
+        (),
+        # There are no more.
+        (((9, 4), (-0.25, -1.5)),),
+    ]
+    assert all(lane.alternatives == () for lane in reader.read(1, 4))
+    assert all(lane.alternatives == () for lane in reader.read(0, 4, top_logprobs=(3,) * 4))
+
+
+def test_an_alternative_outside_the_vocabulary_is_refused_with_its_lane() -> None:
+    reader, tokens, _ = with_alternatives()
+    tokens[:, :2] = 5
+    tokens[2, 1] = 50
+    with pytest.raises(ExecutionError, match=r"decode\.b4, lane 2: .*alternative 50"):
+        reader.read(1, 4, top_logprobs=(2,) * 4)
+
+
+def test_a_record_without_alternatives_has_none_to_give() -> None:
+    record = Record()
+    record.write(0, 0)
+    with pytest.raises(ExecutionError, match="the record has none"):
+        record.reader.read(0, 1, top_logprobs=(1,))
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "message"),
+    [
+        ("top_tokens", [4, 19], "4 rows of 20"),
+        ("top_logprobs", [3, 20], "4 rows of 20"),
+        ("top_tokens", None, "no buffer"),
+    ],
+)
+def test_alternatives_come_in_pairs_of_rows(
+    part: str, shape: list[int] | None, message: str
+) -> None:
+    manifest = sample_manifest()
+    for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
+        if name == part and shape is None:
+            continue
+        own = shape if name == part and shape is not None else [4, 20]
+        manifest.buffers.add(
+            name=name, buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
+            packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=own,
+            nbytes=4 * own[0] * own[1],
+        )  # fmt: skip
+        setattr(manifest.completions[0], name, name)
+    with pytest.raises(ContractError, match=message) as caught:
+        decode_manifest(manifest)
+    assert caught.value.where == f"completions[0].{part}"
