@@ -48,9 +48,14 @@ def smallest(
     raise AssertionError(f"no {operation.name} program takes {lanes} lanes and {tokens} tokens")
 
 
-def run_round(runtime: ModelRuntime, program: ProgramInfo, lanes: Sequence[LaneWork]) -> Completion:
+def run_round(
+    runtime: ModelRuntime,
+    program: ProgramInfo,
+    lanes: Sequence[LaneWork],
+    top_logprobs: Sequence[int] = (),
+) -> Completion:
     """Submits a round, waits for it, and asserts that no lane was refused."""
-    sequence = runtime.submit(Round(program.index, tuple(lanes)))
+    sequence = runtime.submit(Round(program.index, tuple(lanes), tuple(top_logprobs)))
     assert runtime.wait(sequence, _TIMEOUT_MS), f"{program.name} timed out"
     completion = runtime.read(sequence)
     assert all(lane.error is LaneError.NONE for lane in completion.lanes), completion

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self
 
 from helios.errors import AdmissionError, ExecutionError, HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
-from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
+from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer, choices
 from helios.generations import Delta, Generation, whole
 from helios.scheduler import SchedulerOptions
 from helios.worker.channel import InProcessChannel
@@ -170,6 +170,19 @@ class Engine:
         prepare = self._preparer().prepare_completion
         return self._complete([prepare(prompt, options) for prompt in prompts])
 
+    def choices(
+        self, prompt: Prompt, count: int, options: GenerationOptions = _DEFAULTS
+    ) -> list[Generation]:
+        """Continues a prompt in `count` ways: the i-th with the seed plus i, as if it were asked
+        for alone. The prompt is computed once. Raises as `generate`."""
+        prepared = self._preparer().prepare_completion(prompt, options)
+        pending = self._submit(choices(prepared, count), siblings=True)
+        try:
+            return [whole(one.prepared.prompt_tokens, self._deltas(one)) for one in pending]
+        finally:
+            for one in pending:
+                self._abandon(one)
+
     def chat(self, messages: Messages, options: GenerationOptions = _DEFAULTS) -> Generation:
         """The assistant's next message. Raises as `generate`."""
         return self._complete([self._preparer().prepare_chat(messages, options)])[0]
@@ -231,13 +244,17 @@ class Engine:
             match event:
                 case TokensEvent():
                     finish = Finish(event.finish) if event.finish else None
-                    delta = pipeline.push(event.tokens, event.logprobs, last=finish is not None)
+                    delta = pipeline.push(
+                        event.tokens, event.logprobs, event.alternatives, last=finish is not None
+                    )
+                    alternatives = tuple(token.alternatives for token in delta.tokens)
                     yield Delta(
                         delta.text,
                         tuple(event.tokens),
                         tuple(event.logprobs),
                         finish,
                         event.reused_prompt_tokens,
+                        alternatives if event.alternatives else (),
                     )
                 case RejectedEvent():
                     raise AdmissionError(event.message)
@@ -246,13 +263,26 @@ class Engine:
                 case _:
                     raise event
 
-    def _submit(self, prepared: Sequence[PreparedRequest]) -> list[_Pending]:
+    def _submit(
+        self, prepared: Sequence[PreparedRequest], *, siblings: bool = False
+    ) -> list[_Pending]:
+        """Queues requests; with `siblings` they are choices of the first one's prompt."""
         pending = [_Pending(next(self._ids), one, SimpleQueue()) for one in prepared]
         with self._registering:
             if self._failure is not None:
                 raise self._failure
             self._pending.update((one.request_id, one) for one in pending)
-        self._channel.post([Submit.of(one.request_id, one.prepared) for one in pending])
+        leader = pending[0].request_id if siblings else None
+        self._channel.post(
+            [
+                Submit.of(
+                    one.request_id,
+                    one.prepared,
+                    sibling_of=None if one.request_id == leader else leader,
+                )
+                for one in pending
+            ]
+        )
         return pending
 
     def _abandon(self, pending: _Pending) -> None:

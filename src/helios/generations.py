@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from helios.frontend.output import Alternative
 from helios.scheduler import Finish
 
 
@@ -12,18 +13,21 @@ from helios.scheduler import Finish
 class Delta:
     """What a step of a request added: visible text, which may lag behind the tokens by part of a
     character, tokens and their logprobs in nats. The last delta has a finish.
-    `reused_prompt_tokens` counts those that came from the prefix cache; it is the same in all."""
+    `reused_prompt_tokens` counts those that came from the prefix cache; it is the same in all.
+    `alternatives` has the likeliest tokens in each one's place, if the request asked for some."""
 
     text: str
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish: Finish | None
     reused_prompt_tokens: int = 0
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A request's whole output, as text and as tokens (EOS included) with logprobs in nats.
+    `alternatives` has the likeliest tokens in each one's place, if the request asked for some.
 
     `reused_prompt_tokens` counts those that came from the prefix cache. It says how the output was
     made, not what it is, so generations that differ in nothing else are equal."""
@@ -34,6 +38,7 @@ class Generation:
     logprobs: tuple[float, ...]
     finish: Finish
     reused_prompt_tokens: int = field(default=0, compare=False)
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
 
 def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
@@ -48,4 +53,5 @@ def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
         logprobs=tuple(logprob for delta in every for logprob in delta.logprobs),
         finish=finish,
         reused_prompt_tokens=every[-1].reused_prompt_tokens,
+        alternatives=tuple(likeliest for delta in every for likeliest in delta.alternatives),
     )

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
-from helios.runtime.rounds import DeviceFinish, LaneAdmission, LaneWork, SamplingParameters
+from helios.runtime.rounds import (
+    Alternatives,
+    DeviceFinish,
+    LaneAdmission,
+    LaneExtras,
+    LaneWork,
+    SamplingParameters,
+)
 from tests.replaying import GENERATIONS, PACKED, run_round
 
 
@@ -35,6 +42,7 @@ class Answer:
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    alternatives: tuple[Alternatives, ...]
     finish: DeviceFinish
 
 
@@ -47,6 +55,7 @@ class _Running:
     consumed: int = 0
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    alternatives: list[Alternatives] = field(default_factory=list)
     finish: DeviceFinish = DeviceFinish.RUNNING
 
     @property
@@ -89,7 +98,12 @@ class Crowd:
             self._step(list(running.values()), chunk)
             for index, one in list(running.items()):
                 if one.finish is not DeviceFinish.RUNNING:
-                    answers[index] = Answer(tuple(one.tokens), tuple(one.logprobs), one.finish)
+                    answers[index] = Answer(
+                        tuple(one.tokens),
+                        tuple(one.logprobs),
+                        tuple(one.alternatives),
+                        one.finish,
+                    )
                     self._free_pages.extend(one.pages)
                     self._free_slots.append(one.slot)
                     del running[index]
@@ -111,6 +125,7 @@ class Crowd:
                 LaneAdmission(
                     one.request.sampling, one.request.output_limit, 0, one.request.eos_ids
                 ),
+                extras=LaneExtras(history=one.request.prompt),
             )
             for one in admitted
         ]  # fmt: skip
@@ -187,12 +202,14 @@ class Crowd:
         self, program: ProgramInfo, lanes: list[LaneWork], taking: list[_Running]
     ) -> None:
         self.rounds[program.operation] += 1
-        completion = run_round(self._runtime, program, lanes)
+        wanted = [one.request.sampling.top_logprobs for one in taking]
+        completion = run_round(self._runtime, program, lanes, wanted)
         for one, done in zip(taking, completion.lanes, strict=True):
             assert (done.slot, done.generation) == (one.slot, one.generation)
             one.consumed = done.consumed
             one.tokens.extend(done.tokens)
             one.logprobs.extend(done.logprobs)
+            one.alternatives.extend(done.alternatives)
             one.finish = done.finish
 
     def _program(self, operation: Operation, lanes: int, tokens: int = 1) -> ProgramInfo:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -56,26 +57,51 @@ def runtime(
 
 
 def random_requests(seed: int) -> list[Request]:
-    """Half greedy, half seeded with every sampling parameter in use; some end with EOS."""
+    """Half greedy, half seeded with every sampling parameter in use; of each half some have
+    penalties, biases, masks, bad words and alternatives; some end with EOS."""
     source = random.Random(seed)
     requests = []
     for index in range(REQUESTS):
-        seeded = SamplingParameters(
-            temperature=source.uniform(0.5, 1.5),
-            top_k=source.choice([0, 0, 5, 40]),
-            top_p=source.choice([1.0, 0.95, 0.7]),
-            min_p=source.choice([0.0, 0.0, 0.02]),
-            seed=source.getrandbits(64),
-        )
+        sampling = SamplingParameters(temperature=0.0)
+        if index % 2:
+            sampling = SamplingParameters(
+                temperature=source.uniform(0.5, 1.5),
+                top_k=source.choice([0, 0, 5, 40]),
+                top_p=source.choice([1.0, 0.95, 0.7]),
+                min_p=source.choice([0.0, 0.0, 0.02]),
+                seed=source.getrandbits(64),
+            )
+        output_limit = source.randint(1, 20)
+        if index % 4 > 1:
+            sampling = processed(source, sampling, output_limit)
         requests.append(
             Request(
                 prompt=tuple(source.randrange(3, TOKENS) for _ in range(source.randint(1, 72))),
-                sampling=seeded if index % 2 else SamplingParameters(temperature=0.0),
-                output_limit=source.randint(1, 20),
+                sampling=sampling,
+                output_limit=output_limit,
                 eos_ids=tuple(source.sample(range(TOKENS), source.choice([0, 1, 16]))),
             )
         )
     return requests
+
+
+def processed(
+    source: random.Random, sampling: SamplingParameters, output_limit: int
+) -> SamplingParameters:
+    """The parameters and most of what a request may ask of its logits."""
+    few = source.sample(range(TOKENS), 30)
+    return replace(
+        sampling,
+        repetition_penalty=source.choice([1.0, 1.3, 0.8]),
+        presence_penalty=source.choice([0.0, 0.5, -0.5]),
+        frequency_penalty=source.choice([0.0, 0.5, -0.5]),
+        min_tokens=source.randint(0, output_limit),
+        logit_bias=tuple((token, source.uniform(-3, 3)) for token in few[:20]),
+        allowed_tokens=tuple(source.sample(range(TOKENS), 60)) if source.random() < 0.3 else None,
+        bad_words=(*((few[i], few[i + 1]) for i in range(20, 26)), (few[28],), (few[29],)),
+        stop_ids=tuple(few[:3]),
+        top_logprobs=source.choice([0, 3, 20]),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,27 +13,32 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.engine import Engine, Generation
 from helios.frontend.prepare import GenerationOptions
+from helios.runtime.rounds import SamplingParameters
 from helios.scheduler import SchedulerOptions
 from helios.worker.messages import Finish
 from ignition.preparation.prepare import Options, prepare
 from tests.batch_invariance.driving import Request
-from tests.batch_invariance.test_batch_invariance import random_requests
-from tests.checkpoints import write_huggingface
+from tests.batch_invariance.test_batch_invariance import processed, random_requests
+from tests.checkpoints import TOKENS, write_huggingface
 from tests.silence import Silent
 
 NAMESPACE = "tests"
+FEW_PAGES_NBYTES = 10 << 13
+
+
+def prepared(folder: Path, variant: str) -> Path:
+    options = Options(
+        namespace=NAMESPACE, served_id="tiny", max_active=16, prefill=(32, 128), max_context=128
+    )
+    checkpoint = write_huggingface(folder / "checkpoint", variant)
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    prepare(checkpoint, folder / "core", options, key, Silent())
+    return folder / "core"
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("invariance")
-    options = Options(
-        namespace=NAMESPACE, served_id="tiny", max_active=16, prefill=(32, 128), max_context=128
-    )
-    checkpoint = write_huggingface(folder / "checkpoint", "mistral")
-    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
-    prepare(checkpoint, folder / "core", options, key, Silent())
-    return folder / "core"
+    return prepared(tmp_path_factory.mktemp("invariance"), "mistral")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,14 @@ def ask(engine: Engine, request: Request) -> Generation:
         top_p=sampling.top_p,
         min_p=sampling.min_p,
         seed=sampling.seed,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        min_tokens=sampling.min_tokens,
+        logit_bias=dict(sampling.logit_bias),
+        allowed_token_ids=sampling.allowed_tokens,
+        bad_words=sampling.bad_words,
+        top_logprobs=sampling.top_logprobs,
     )
     return engine.generate([list(request.prompt)], options)[0]
 
@@ -83,3 +97,48 @@ def test_a_crowd_of_clients_changes_no_bit(
 def test_the_answers_are_of_all_kinds(alone: list[Generation]) -> None:
     assert len({answer.tokens for answer in alone}) > len(alone) * 3 // 4
     assert {answer.finish for answer in alone} >= {Finish.LIMIT}
+
+
+@pytest.fixture(scope="module")
+def whole_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that keeps its whole context."""
+    return prepared(tmp_path_factory.mktemp("whole"), "llama")
+
+
+@pytest.mark.clause("BIND-5")
+def test_preempted_requests_go_on_with_counts_and_words_as_they_were(whole_core: Path) -> None:
+    """Long answers in a cache for two of them, against each by itself."""
+    source = random.Random(3)
+    requests = []
+    for index in range(8):
+        sampling = SamplingParameters(temperature=0.9 * (index % 2), seed=index)
+        prompt = tuple(source.randrange(3, TOKENS) for _ in range(5 + index))
+        sampling = replace(processed(source, sampling, 90), allowed_tokens=None)
+        requests.append(Request(prompt, sampling, 90, ()))
+    with Engine.open(whole_core, accept=NAMESPACE, threads=1) as engine:
+        alone = [ask(engine, request) for request in requests]
+    with (
+        Engine.open(
+            whole_core, accept=NAMESPACE, threads=2, cache_nbytes=FEW_PAGES_NBYTES, snapshots=2
+        ) as engine,
+        ThreadPoolExecutor(len(requests)) as clients,
+    ):
+        answers = [clients.submit(ask, engine, request) for request in requests]
+        together = [answer.result() for answer in answers]
+        assert engine.statistics().counters["preemptions"] > 3
+    assert together == alone
+
+
+def test_choices_are_what_their_seeds_get_alone_and_compute_the_prompt_once(core: Path) -> None:
+    with Engine.open(core, accept=NAMESPACE, threads=2) as engine:
+        prompt = [5 + i % 300 for i in range(70)]
+        options = GenerationOptions(max_tokens=12, seed=2**64 - 2, frequency_penalty=0.5)
+        before = engine.statistics().counters["prefilled_tokens"]
+        choices = engine.choices(prompt, 6, options)
+        assert engine.statistics().counters["prefilled_tokens"] - before == len(prompt)
+        fresh = SchedulerOptions(prefix_reuse=False)
+    assert len({choice.tokens for choice in choices}) > 3
+    with Engine.open(core, accept=NAMESPACE, threads=1, scheduler=fresh) as engine:
+        for index, choice in enumerate(choices):
+            seed = (2**64 - 2 + index) % 2**64
+            assert engine.generate([prompt], replace(options, seed=seed)) == [choice]

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 
 from helios.runtime.geometry import Operation
 from helios.runtime.model_runtime import ModelRuntime
-from helios.runtime.rounds import LaneAdmission, LaneCompletion, LaneWork, SamplingParameters
+from helios.runtime.rounds import (
+    LaneAdmission,
+    LaneCompletion,
+    LaneExtras,
+    LaneWork,
+    SamplingParameters,
+)
 from tests.replaying import GENERATIONS, run_round, smallest
 
 SEEDED = SamplingParameters(temperature=0.9, top_k=40, top_p=0.95, seed=77)
@@ -29,6 +35,8 @@ class Told:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    # What it is admitted with, where its sampling looks back.
+    history: Sequence[int] | None = None
 
     def lane(
         self,
@@ -137,4 +145,5 @@ def _admitted(
         LaneAdmission(request.sampling, LIMIT, emitted, ()),
         restore_row=restore_row,
         pending_token=pending_token,
+        extras=None if request.history is None else LaneExtras(history=request.history),
     )

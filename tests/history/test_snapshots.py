@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from helios.runtime.model_runtime import ModelRuntime
 from ignition.preparation.quantisation import WeightStorage
 from tests.checkpoints import TOKENS
-from tests.history.story import Teller, Told
+from tests.history.story import SEEDED, Teller, Told
 from tests.model_parts import capture_tiny
 
 PAGE = 32
@@ -114,6 +115,37 @@ def test_a_resumed_request_goes_on_after_what_it_had_said(
     teller.resume(told, author.consumed, 0, author.tokens[-1], emitted=len(author.tokens))
     teller.decode(told, steps=STEPS - 2)
     check(told, uninterrupted)
+
+
+@pytest.mark.clause("BIND-5")
+@pytest.mark.parametrize("said", [1, 2, 4])
+def test_a_resumed_request_counts_what_it_had_said(teller: Teller, said: int) -> None:
+    """Penalties and bad words look at prompt and output as if nothing had happened."""
+    sampling = replace(
+        SEEDED, repetition_penalty=1.4, presence_penalty=1.5, frequency_penalty=5.0, top_k=9
+    )
+    plain = Told(0, (15, 3, 8), sampling, history=PROMPT)
+    teller.begin(plain)
+    teller.prefill(plain, PROMPT)
+    teller.decode(plain, steps=STEPS)
+    first, second = plain.tokens[said - 1 : said + 1]
+    sampling = replace(sampling, bad_words=((first, second),))
+    expected = Told(0, (15, 3, 8), sampling, history=PROMPT)
+    teller.begin(expected)
+    teller.prefill(expected, PROMPT)
+    teller.decode(expected, steps=STEPS)
+    assert expected.tokens[:said] == plain.tokens[:said]
+    assert expected.tokens[said] != second
+    author = Told(1, (2, 7, 4), sampling, history=PROMPT)
+    teller.begin(author)
+    teller.prefill(author, PROMPT)
+    teller.decode(author, steps=said - 1)
+    teller.snapshot((author, author.consumed, 0))
+    told = Told(3, (2, 7, 9), sampling, tokens=author.tokens, logprobs=author.logprobs)
+    told.history = (*PROMPT, *author.tokens)
+    teller.resume(told, author.consumed, 0, author.tokens[-1], emitted=said)
+    teller.decode(told, steps=STEPS + 1 - said)
+    check(told, expected)
 
 
 def test_several_lanes_are_saved_and_restored_in_one_round(

@@ -14,7 +14,7 @@ from helios.runtime.devices.cpu import CpuDevice
 from helios.runtime.every_program import run_every_program
 from helios.runtime.geometry import Operation
 from helios.runtime.reference.differ import LockstepDevice
-from helios.runtime.rounds import LaneAdmission, LaneWork, SamplingParameters
+from helios.runtime.rounds import LaneAdmission, LaneExtras, LaneWork, SamplingParameters
 from ignition.preparation.quantisation import WeightStorage
 from tests.checkpoints import TOKENS, VARIANTS, wide, write_gguf
 from tests.model_parts import TINY_EXTENTS, ModelParts, capture, capture_tiny
@@ -34,10 +34,16 @@ def run_lanes(parts: ModelParts, device: LockstepDevice) -> None:
     samplings = [
         SamplingParameters(temperature=0.0),
         SamplingParameters(temperature=0.8, top_k=20, top_p=0.9, min_p=0.01, seed=2**63 + 5),
-        SamplingParameters(temperature=1.2, seed=3),
-    ]
-    run_round(runtime, smallest(geometry, Operation.INITIALIZE), [
-        LaneWork(lane + 1, 1, 0, (), False, (), LaneAdmission(samplings[lane], 100, 0, (2,)))
+        SamplingParameters(
+            temperature=1.2, seed=3, repetition_penalty=1.3, presence_penalty=0.2,
+            frequency_penalty=-0.3, min_tokens=50, logit_bias=((5, 3.0), (9, -2.0)),
+            allowed_tokens=tuple(range(0, TOKENS, 2)), bad_words=((8,), (6, 10)), stop_ids=(4,),
+            top_logprobs=7,
+        ),
+    ]  # fmt: skip
+    run_round(runtime, smallest(geometry, Operation.INITIALIZE, 3), [
+        LaneWork(lane + 1, 1, 0, (), False, (), LaneAdmission(samplings[lane], 100, 0, (2,)),
+                 extras=LaneExtras(history=prompts[lane]))
         for lane in range(3)
     ])  # fmt: skip
     for start, end in ((0, 38), (38, 80)):

@@ -3,6 +3,7 @@ time, and its field and program are named."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from helios.contract import PreparedContract
 from helios.errors import ContractError
-from helios.runtime.manifest import Buffer, DType, Launch, Manifest, Program
+from helios.runtime.checks.launches import check_launches
+from helios.runtime.checks.places import Place
+from helios.runtime.manifest import Buffer, BufferClass, DType, Launch, Manifest, Program
 from helios.runtime.manifest_checks import check_manifest
 from helios.runtime.manifest_decoder import decode_manifest
+from tests.checkpoints import TOKENS
 from tests.model_parts import capture_tiny
 
 Model = tuple[PreparedContract, Manifest]
@@ -127,3 +131,75 @@ def test_a_page_is_copied_between_buffers_of_one_type(model: Model) -> None:
     other = with_buffer(manifest, "saved.k.0", dtype=DType.BF16)
     with pytest.raises(ContractError, match=r"'saved\.k\.0' holds BF16, load_page takes F16"):
         check_manifest(other, contract)
+
+
+TABLES = {
+    "request_state": "128",
+    "sampling_rows": "8640",
+    "token_counts": str(4 * TOKENS),
+    "output_counts": str(4 * TOKENS),
+    "token_mask": str(4 * -(-TOKENS // 32)),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_of_slots_are_as_wide_as_kernels_take_them_for(model: Model, table: str) -> None:
+    contract, manifest = model
+    buffer = next(b for b in manifest.buffers if b.name == table)
+    wider = with_buffer(
+        manifest,
+        table,
+        shape=(buffer.shape[0] + 4,),
+        nbytes=buffer.nbytes // buffer.shape[0] * (buffer.shape[0] + 4),
+    )
+    index = manifest.buffer_index[table]
+    program = next(p for p in wider.programs if p.name == "decode.b1")
+    with pytest.raises(
+        ContractError, match=f"{table!r} isn't a row of {TABLES[table]} bytes"
+    ) as caught:
+        check_launches(program, Place("programs[0]", "program decode.b1"), wider, contract)
+    found = re.fullmatch(
+        r"programs\[0\]\.launches\[(\d+)\]\.operands\[(\d+)\]\.buffer", caught.value.where
+    )
+    assert found is not None
+    operand = program.launches[int(found[1])].operands[int(found[2])]
+    assert operand is not None
+    assert operand.buffer == index
+
+
+@pytest.mark.parametrize("part", ["top_tokens", "top_logprobs"])
+def test_a_program_writes_the_likeliest_tokens_where_its_record_has_them(
+    model: Model, part: str
+) -> None:
+    contract, manifest = model
+    record = manifest.completions["completion"]
+    buffer = getattr(record, part)
+    program = next(p for p in manifest.programs if p.name == "decode.b1")
+    launches = tuple(
+        x if x.kernel.name != "sample_processed" else _elsewhere(x, buffer, manifest)
+        for x in program.launches
+    )
+    broken = with_program(manifest, "decode.b1", launches=launches)
+    with pytest.raises(ContractError, match=f"{part} of 'completion' are never written"):
+        check_manifest(broken, contract)
+    # A record without them has nothing that the program may write.
+    records = {"completion": replace(record, top_tokens=None, top_logprobs=None)}
+    with pytest.raises(ContractError, match="is no part of the program's completion record"):
+        check_manifest(replace(manifest, completions=records), contract)
+
+
+def _elsewhere(launch: Launch, buffer: int, manifest: Manifest) -> Launch:
+    """The launch with scratch in the place of a buffer."""
+    kinds = {manifest.buffers[buffer].dtype}
+    scratch = next(
+        i
+        for i, b in enumerate(manifest.buffers)
+        if b.buffer_class is BufferClass.WORKSPACE and b.dtype in kinds and b.name != "logits"
+    )
+    return replace(
+        launch,
+        operands=tuple(
+            replace(o, buffer=scratch) if o is not None and o.buffer == buffer else o
+            for o in launch.operands
+        ),
+    )

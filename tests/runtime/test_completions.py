@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from helios.errors import ContractError
 from helios.runtime.capacities import plan_memory
 from helios.runtime.completions import CompletionReader
 from helios.runtime.devices.null import NullDevice
 from helios.runtime.manifest import LeadingCount
 from helios.runtime.manifest_decoder import decode_manifest
-from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
+from helios.runtime.rounds import DeviceFinish, LaneCompletion, LaneError
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from tests.runtime.sample_manifest import sample_manifest, sample_weights
@@ -128,57 +129,86 @@ def test_other_records_have_no_scores() -> None:
 
 
 def with_alternatives() -> tuple[CompletionReader, NDArray[np.int32], NDArray[np.float32]]:
-    """A reader of decode.b4's record with alternatives, and frame 1's tokens and logprobs of them.
-    Each lane emits token 7."""
+    """A reader of decode.b4's record with the likeliest tokens, and frame 1's of them; its four
+    lanes have emitted token 7 each."""
     message = sample_manifest()
-    used = next(p for p in message.programs if p.name == "decode.b4").completion
-    record = next(r for r in message.completions if r.name == used)
     for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
         message.buffers.add(
             name=f"completion.{name}", buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
             packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=[4, 20], nbytes=320,
         )  # fmt: skip
-        setattr(record, name, f"completion.{name}")
+        setattr(message.completions[0], name, f"completion.{name}")
     manifest = decode_manifest(message)
     plan = plan_memory(manifest, {LeadingCount.REQUEST_SLOTS: 4, LeadingCount.CACHE_PAGES: 1})
     device = NullDevice()
     device.allocate(plan, {n: memoryview(b) for n, b in sample_weights().items()})
-    program = next(p for p in manifest.programs if p.name == "decode.b4")
-
-    def view(name: str, dtype: type) -> NDArray[np.generic]:
-        raw = device.view(manifest.buffer_index[f"completion.{name}"], 1)
-        return raw.view(dtype).reshape(4, -1)
-
-    lanes = view("lanes", np.int32)
-    lanes[:, 2] = 1
-    view("tokens", np.int32)[:] = 7
-    tokens, logprobs = view("top_tokens", np.int32), view("top_logprobs", np.float32)
-    tokens[:], logprobs[:] = np.arange(20), -np.arange(20)
-    return CompletionReader(program, manifest, plan, device.view, 50), tokens, logprobs
+    captured = next(p for p in manifest.programs if p.name == "decode.b4")
+    index = manifest.buffer_index
+    lanes = device.view(index["completion.lanes"], 1).view(np.int32).reshape(4, -1)
+    lanes[:, [2, 5, 6]] = [1, -1, -1]
+    device.view(index["completion.tokens"], 1).view(np.int32)[:] = 7
+    return (
+        CompletionReader(captured, manifest, plan, device.view, 50),
+        device.view(index["completion.top_tokens"], 1).view(np.int32).reshape(4, 20),
+        device.view(index["completion.top_logprobs"], 1).view(np.float32).reshape(4, 20),
+    )
 
 
-def test_each_lane_has_as_many_alternatives_as_it_wants() -> None:
+def test_alternatives_are_read_for_those_who_want_some() -> None:
+    reader, tokens, logprobs = with_alternatives()
+    tokens[:] = 99  # of lanes that nobody asked for: never looked at
+    tokens[1, :3], logprobs[1, :3] = [5, 7, 2], [-0.5, -1.0, -2.0]
+    tokens[3, :4], logprobs[3, :4] = [9, 4, -1, -1], [-0.25, -1.5, 0.0, 0.0]
+    lanes = reader.read(1, 4, top_logprobs=(0, 3, 0, 4))
+    assert [lane.alternatives for lane in lanes] == [
+        (),
+        (((5, 7, 2), (-0.5, -1.0, -2.0)),),
+        (),
+        # There are no more.
+        (((9, 4), (-0.25, -1.5)),),
+    ]
+    assert all(lane.alternatives == () for lane in reader.read(1, 4))
+    assert all(lane.alternatives == () for lane in reader.read(0, 4, top_logprobs=(3,) * 4))
+
+
+def test_an_alternative_outside_the_vocabulary_fails_its_lane() -> None:
     reader, tokens, _ = with_alternatives()
-    tokens[1, 2:] = -1
-    first, second, third = reader.read(1, 3, (), (3, 4, 0))
-    assert first.alternatives == (Alternatives((0, 1, 2), (0, -1, -2)),)
-    assert second.alternatives == (Alternatives((0, 1), (0, -1)),)
-    assert third.alternatives == ()
+    tokens[:, :2] = 5
+    tokens[2, 1] = 50
+    lanes = reader.read(1, 4, top_logprobs=(2,) * 4)
+    assert [lane.error is LaneError.IMPOSSIBLE for lane in lanes] == [False, False, True, False]
+    assert re.search(r"decode\.b4, lane 2: .*alternative 50", lanes[2].fault)
+    assert (lanes[2].tokens, lanes[2].alternatives) == ((), ())
 
 
-def test_an_impossible_alternative_fails_its_lane() -> None:
-    reader, tokens, _ = with_alternatives()
-    tokens[0, 1] = 50
-    first, second = reader.read(1, 2, (), (2, 2))
-    assert first.error is LaneError.IMPOSSIBLE
-    assert re.search(r"decode\.b4, lane 0: .*alternative 50", first.fault)
-    assert (second.error, len(second.alternatives)) == (LaneError.NONE, 1)
-
-
-def test_alternatives_that_no_record_has_fail_who_wants_them() -> None:
+def test_a_record_without_alternatives_has_none_to_give() -> None:
     record = Record()
-    record.write(1, 0)
-    record.write(1, 1)
-    first, second = record.reader.read(1, 2, (), (0, 1))
-    assert first.error is LaneError.NONE
-    assert "the record has none" in second.fault
+    record.write(0, 0)
+    assert "the record has none" in record.reader.read(0, 1, top_logprobs=(1,))[0].fault
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "message"),
+    [
+        ("top_tokens", [4, 19], "4 rows of 20"),
+        ("top_logprobs", [3, 20], "4 rows of 20"),
+        ("top_tokens", None, "no buffer"),
+    ],
+)
+def test_alternatives_come_in_pairs_of_rows(
+    part: str, shape: list[int] | None, message: str
+) -> None:
+    manifest = sample_manifest()
+    for name, dtype in (("top_tokens", pb.DTYPE_I32), ("top_logprobs", pb.DTYPE_F32)):
+        if name == part and shape is None:
+            continue
+        own = shape if name == part and shape is not None else [4, 20]
+        manifest.buffers.add(
+            name=name, buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
+            packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=own,
+            nbytes=4 * own[0] * own[1],
+        )  # fmt: skip
+        setattr(manifest.completions[0], name, name)
+    with pytest.raises(ContractError, match=message) as caught:
+        decode_manifest(manifest)
+    assert caught.value.where == f"completions[0].{part}"

@@ -148,9 +148,11 @@ class RunningServer:
         return {name: float(value) for name, value in pairs}
 
 
-def served_model(client: ScriptedClient, *, permits: int = 8) -> ServedModel:
+def served_model(
+    client: ScriptedClient, *, permits: int = 8, frontend: Frontend = FRONTEND
+) -> ServedModel:
     return ServedModel(
-        frontend=FRONTEND,
+        frontend=frontend,
         client=client,
         admission=Admission(permits),
         preparation=ThreadPoolExecutor(1),
@@ -169,12 +171,13 @@ def running_server(
     body_limit_nbytes: int = 1 << 20,
     loaded: bool = True,
     times: EndTimes | None = None,
+    frontend: Frontend = FRONTEND,
 ) -> Iterator[RunningServer]:
     """Serves `script` until the block ends. With `loaded` false the model is missing."""
     lifecycle = Lifecycle()
     client = ScriptedClient(script)
     if loaded:
-        lifecycle.serve(served_model(client, permits=permits))
+        lifecycle.serve(served_model(client, permits=permits, frontend=frontend))
     app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -39,7 +39,7 @@ class GenerationOptions:
     frequency_penalty: float | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
-    logit_bias: Mapping[int | str, float] | None = None
+    logit_bias: Mapping[int, float] | Mapping[str, float] | None = None
     allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str | Sequence[int]] | None = None
     top_logprobs: int | None = None

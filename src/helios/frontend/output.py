@@ -8,21 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.stops import StopMatcher
 from helios.frontend.tokenizer import Tokenizer
 
 
+class Alternative(NamedTuple):
+    """A token that could have come, its spelling, and its logprob."""
+
+    token: int
+    data: bytes
+    logprob: float
+
+
 @dataclass(frozen=True, slots=True)
 class TokenText:
     """One generated token. `data` is what it adds to the text; for a hidden token, its
-    spelling. `offset` counts the characters of text before it."""
+    spelling. `offset` counts the characters of text before it. `alternatives` are the likeliest
+    tokens in its place, as many as the request asked for."""
 
     token: int
     data: bytes
     logprob: float
     offset: int
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +61,34 @@ class OutputPipeline:
         self.output_tokens = 0
         self._characters = 0
 
-    def push(self, tokens: Sequence[int], logprobs: Sequence[float], *, last: bool) -> OutputDelta:
-        """The delta of newly generated tokens. `last` says that no more will come, which
-        releases what was held back and is no stop."""
+    def push(
+        self,
+        tokens: Sequence[int],
+        logprobs: Sequence[float],
+        alternatives: Sequence[tuple[Sequence[int], Sequence[float]]] = (),
+        *,
+        last: bool,
+    ) -> OutputDelta:
+        """The delta of newly generated tokens, with the likeliest ones in each one's place if
+        there are any. `last` says that no more will come, which releases what was held back and is
+        no stop."""
         pieces = []
         items = []
-        for token, logprob in zip(tokens, logprobs, strict=True):
+        for index, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
             data = self._tokenizer.token_bytes(token)
             offset = self._characters + self._text.held_characters
-            items.append(TokenText(token, data, logprob, offset))
+            likeliest = self._spelled(*alternatives[index]) if alternatives else ()
+            items.append(TokenText(token, data, logprob, offset, likeliest))
             pieces.append(self._shown(self._text.push(token)))
         if last:
             pieces.append(self._shown(self._text.finish()))
         self.output_tokens += len(items)
         return OutputDelta("".join(pieces), tuple(items))
+
+    def _spelled(self, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Alternative, ...]:
+        spell = self._tokenizer.token_bytes
+        pairs = zip(tokens, logprobs, strict=True)
+        return tuple(Alternative(token, spell(token), logprob) for token, logprob in pairs)
 
     def _shown(self, text: str) -> str:
         self._characters += len(text)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from dataclasses import dataclass, replace
+from typing import Any, Final, SupportsIndex
 
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
 from helios.frontend.markers import MarkerGuard
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
-from helios.frontend.sampling import SamplingResolver
+from helios.frontend.sampling import SEEDS, SamplingResolver
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
 from helios.frontend.template import ChatTemplate
@@ -25,6 +25,8 @@ from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
 from helios.scheduler.ranking import PRIORITIES
+
+CHOICES_LIMIT: Final = 128  # answers to one question
 
 
 class PromptTooLongError(RequestError):
@@ -43,6 +45,18 @@ class PreparedRequest:
     continues: bool
     priority: int = 0
     stops: StopConditions = NO_STOPS
+
+
+def choices(prepared: PreparedRequest, count: int) -> list[PreparedRequest]:
+    """`count` requests of the same prompt, the i-th with the seed plus i. Raises RequestError
+    naming `n` where that can't be."""
+    if not 1 <= count <= CHOICES_LIMIT:
+        raise RequestError(
+            f"{count} is out of range", where="n", remedy=f"Give a value from 1 to {CHOICES_LIMIT}"
+        )
+    sampling = prepared.sampling
+    seeds = [(sampling.seed + index) % SEEDS for index in range(count)]
+    return [replace(prepared, sampling=replace(sampling, seed=seed)) for seed in seeds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +188,20 @@ class Preparer:
                 remedy=f"Ids are from 0 to {limits.input_tokens - 1}",
             )
         output_limit = self._output_limit(len(tokens), options.max_tokens, where)
+        stops = stop_conditions(
+            options.stop,
+            options.stop_token_ids,
+            options.stop_token_sequences,
+            sampled_tokens=limits.sampled_tokens,
+        )
         return PreparedRequest(
             prompt_tokens=tokens,
             output_limit=output_limit,
-            sampling=self._sampling.resolve(options, output_limit),
+            sampling=self._sampling.resolve(options, output_limit, stops.single_tokens),
             eos_ids=() if options.ignore_eos else self._eos_ids,
             continues=continues,
             priority=_priority(options.priority),
-            stops=stop_conditions(
-                options.stop,
-                options.stop_token_ids,
-                options.stop_token_sequences,
-                sampled_tokens=limits.sampled_tokens,
-            ),
+            stops=stops,
         )
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:

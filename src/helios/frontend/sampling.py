@@ -16,7 +16,8 @@ from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules, sampling_fault
 
-_SEED_MASK: Final = (1 << 64) - 1
+SEEDS: Final = 1 << 64
+_SEED_MASK: Final = SEEDS - 1
 _LEAST_SEED: Final = -(1 << 63)
 _TOP_K_LIMIT: Final = (1 << 31) - 1
 _REPETITION_LIMIT: Final = 100.0
@@ -29,6 +30,10 @@ _NEUTRAL: Final = {
 }
 
 
+class UnsupportedParameterError(RequestError):
+    """A parameter that this core's programs don't apply."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingResolver:
     """Resolves options for one core: its recommendations, what its programs apply, and the ids
@@ -39,10 +44,14 @@ class SamplingResolver:
     rules: SamplingRules
     vocabulary_tokens: int
 
-    def resolve(self, options: GenerationOptions, output_limit: int) -> SamplingParameters:
-        """The parameters of a request, all defaults resolved. Raises RequestError naming the field
-        that is out of range or that the core's programs don't apply."""
+    def resolve(
+        self, options: GenerationOptions, output_limit: int, stop_ids: Sequence[int] = ()
+    ) -> SamplingParameters:
+        """The parameters of a request that ends at `stop_ids`, all defaults resolved. Raises
+        RequestError naming the field that is out of range or that the core's programs don't
+        apply."""
         defaults = self.defaults
+        min_tokens = _min_tokens(options.min_tokens, output_limit)
         seed = options.seed if options.seed is not None else secrets.randbits(64)
         if not _LEAST_SEED <= seed <= _SEED_MASK:
             raise RequestError(
@@ -60,15 +69,17 @@ class SamplingResolver:
             repetition_penalty=repetition,
             presence_penalty=presence,
             frequency_penalty=frequency,
-            min_tokens=_min_tokens(options.min_tokens, output_limit),
+            min_tokens=min_tokens,
             logit_bias=_biases(options.logit_bias or {}),
             allowed_tokens=_allowed(options.allowed_token_ids),
             bad_words=self._bad_words(options.bad_words or ()),
+            stop_ids=tuple(stop_ids) if min_tokens else (),
             top_logprobs=operator.index(options.top_logprobs or 0),
         )
         fault = sampling_fault(sampling, self.rules, self.vocabulary_tokens)
         if fault is not None:
-            raise RequestError(fault.what, where=fault.parameter, remedy=fault.remedy)
+            kind = UnsupportedParameterError if fault.unsupported else RequestError
+            raise kind(fault.what, where=fault.parameter, remedy=fault.remedy)
         return sampling
 
     def _penalties(self, options: GenerationOptions) -> list[float]:
@@ -157,7 +168,7 @@ def _allowed(asked: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if asked is None else tuple(map(operator.index, asked))
 
 
-def _biases(asked: Mapping[int | str, float]) -> tuple[tuple[int, float], ...]:
+def _biases(asked: Mapping[int, float] | Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     """Pairs of ids and biases; JSON spells ids as texts."""
     found: dict[int, float] = {}
     for key, bias in asked.items():

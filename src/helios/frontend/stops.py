@@ -31,6 +31,11 @@ class StopConditions:
         """Whether there is anything that could end an answer."""
         return bool(self.strings or self.sequences)
 
+    @property
+    def single_tokens(self) -> tuple[int, ...]:
+        """The tokens that end an answer by themselves."""
+        return tuple(sequence[0] for sequence in self.sequences if len(sequence) == 1)
+
 
 NO_STOPS: Final = StopConditions()
 

@@ -60,11 +60,13 @@ PLAIN: Final = SamplingRules()
 
 
 class SamplingFault(NamedTuple):
-    """A parameter by the name that clients give it, what is wrong with it, and what to do."""
+    """A parameter by the name that clients give it, what is wrong with it, and what to do.
+    `unsupported` says that it's the core's programs which don't apply it."""
 
     parameter: str
     what: str
     remedy: str
+    unsupported: bool = False
 
 
 def sampling_rules(graphs: Iterable[GraphContract]) -> SamplingRules:
@@ -109,6 +111,7 @@ def _faults(
                 parameter,
                 "this core's programs don't apply it",
                 "Leave it out, or prepare the model again",
+                unsupported=True,
             )
     yield from _wrong_numbers(sampling)
     yield from _wrong_ids(sampling, vocabulary_tokens)

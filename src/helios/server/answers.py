@@ -17,7 +17,7 @@ _ID = "Identifies the answer; the same in every chunk of a stream."
 _CREATED = "Unix time in seconds."
 _MODEL = "The served id of the model that answered."
 _FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give equal answers."
-_INDEX = "0."
+_INDEX = "The choice's number, from 0; more than one with `n`."
 _FINISH = (
     "`stop`: the model ended its answer, or a stop did. `length`: the output limit was reached."
 )
@@ -61,6 +61,16 @@ class Performance(msgspec.Struct, frozen=True):
     ]
 
 
+class TopLogprob(msgspec.Struct, frozen=True):
+    """One of the likeliest tokens where one was generated."""
+
+    token: Annotated[
+        str, Meta(description="The token's text; half characters as replacement characters.")
+    ]
+    logprob: Annotated[float, Meta(description="Natural log-probability under the raw logits.")]
+    bytes: Annotated[list[int], Meta(description="The token's text as UTF-8 bytes.")]
+
+
 class TokenLogprob(msgspec.Struct, frozen=True):
     """A generated token with its log-probability."""
 
@@ -69,7 +79,13 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     ]
     logprob: Annotated[float, Meta(description="Natural log-probability under the raw logits.")]
     bytes: Annotated[list[int], Meta(description="The token's text as UTF-8 bytes.")]
-    top_logprobs: Annotated[list[None], Meta(description="Always empty.")] = []
+    top_logprobs: Annotated[
+        list[TopLogprob],
+        Meta(
+            description="With `top_logprobs`: so many of the likeliest tokens in its place, the"
+            " likeliest first. The generated one need not be among them."
+        ),
+    ] = []
 
 
 class ChatLogprobs(msgspec.Struct, frozen=True):
@@ -110,7 +126,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     created: Annotated[int, Meta(description=_CREATED)]
     model: Annotated[str, Meta(description=_MODEL)]
     system_fingerprint: Annotated[str, Meta(description=_FINGERPRINT)]
-    choices: Annotated[list[ChatChoice], Meta(description="One answer.")]
+    choices: Annotated[list[ChatChoice], Meta(description="One answer, or `n` of them.")]
     usage: Annotated[Usage, Meta(description="Token counts.")]
     object: Annotated[Literal["chat.completion"], Meta(description="Always `chat.completion`.")] = (
         "chat.completion"
@@ -177,7 +193,7 @@ class ChatChunk(msgspec.Struct, frozen=True):
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
-    """Log-probabilities of a plain completion or chunk: three lists of one entry a token."""
+    """Log-probabilities of a plain completion or chunk: lists of one entry a token."""
 
     tokens: Annotated[list[str], Meta(description="Each token's text.")]
     token_logprobs: Annotated[
@@ -187,7 +203,13 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
         list[int],
         Meta(description="Characters of output text before each token."),
     ]
-    top_logprobs: Annotated[None, Meta(description="Always null.")] = None
+    top_logprobs: Annotated[
+        list[dict[str, float]] | None,
+        Meta(
+            description="With `logprobs` above 0: the likeliest tokens in its place by their text,"
+            " likeliest first, and the generated one."
+        ),
+    ] = None
 
 
 class CompletionChoice(msgspec.Struct, frozen=True):
@@ -197,7 +219,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     finish_reason: Annotated[
         FinishReason | None, Meta(description=f"Null until the last choice chunk. {_FINISH}")
     ]
-    logprobs: Annotated[CompletionLogprobs | None, Meta(description="With `logprobs: 0`.")] = None
+    logprobs: Annotated[CompletionLogprobs | None, Meta(description="With `logprobs`.")] = None
     index: Annotated[int, Meta(description=_INDEX)] = 0
 
 

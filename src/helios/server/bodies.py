@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from helios.frontend.prepare import CHOICES_LIMIT
+from helios.kernels.catalogue import TOP_CAPACITY
 from helios.scheduler.ranking import PRIORITIES
 
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
@@ -131,7 +133,14 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             extra_json_schema=_range(-PRIORITIES, PRIORITIES),
         ),
     ] = None
-    n: Annotated[int | None, Meta(description=f"Number of answers; 1. {_UNSUPPORTED}")] = None
+    n: Annotated[
+        int | None,
+        Meta(
+            description="Number of answers, each as if it were asked for alone with a seed that is"
+            " one higher. Default: 1.",
+            extra_json_schema=_range(1, CHOICES_LIMIT),
+        ),
+    ] = None
     stop: Annotated[
         str | list[str] | None,
         Meta(
@@ -139,10 +148,59 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             " together 4096 bytes of UTF-8. Not with stop tokens or structured output."
         ),
     ] = None
-    logit_bias: Annotated[dict[str, float] | None, Meta(description=_UNSUPPORTED)] = None
-    presence_penalty: Annotated[float | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
-    frequency_penalty: Annotated[float | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
-    repetition_penalty: Annotated[float | None, Meta(description=f"1. {_UNSUPPORTED}")] = None
+    repetition_penalty: Annotated[
+        float | None,
+        Meta(
+            description="Divides the logits of tokens that prompt or output have already, where"
+            " they are positive, and multiplies them where they aren't. Default: the model's"
+            " recommendation, or 1, which changes nothing.",
+            extra_json_schema={"exclusiveMinimum": 0, "maximum": 100},
+        ),
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        Meta(
+            description="Taken off the logit of each token that the output has already."
+            " Default: the model's recommendation, or 0.",
+            extra_json_schema=_range(-2, 2),
+        ),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        Meta(
+            description="Taken off a token's logit for each time that the output has it already."
+            " Default: the model's recommendation, or 0.",
+            extra_json_schema=_range(-2, 2),
+        ),
+    ] = None
+    logit_bias: Annotated[
+        dict[str, float] | None,
+        Meta(
+            description="Added to the logits of the token ids that it names, from -100 to 100; at"
+            " most 512 of them."
+        ),
+    ] = None
+    allowed_token_ids: Annotated[
+        list[int] | None, Meta(description="The only tokens that may come.")
+    ] = None
+    bad_words: Annotated[
+        list[str | list[int]] | None,
+        Meta(
+            description="Texts that may not come, as the tokens that they have at a beginning or"
+            " after a space, or sequences of token ids; each of at most 33 tokens."
+        ),
+    ] = None
+    min_tokens: Annotated[
+        int | None,
+        Meta(
+            description="Tokens before which neither the end of the answer nor one of"
+            " `stop_token_ids` may come. Default: 0.",
+            extra_json_schema={"minimum": 0},
+        ),
+    ] = None
+    ignore_eos: Annotated[
+        bool | None, Meta(description="The answer ends at its limit or a stop alone.")
+    ] = None
     response_format: Annotated[dict[str, Any] | None, Meta(description=f"Text. {_UNSUPPORTED}")] = (
         None
     )
@@ -175,7 +233,14 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         bool | None,
         Meta(description="Return the log-probability (natural, of the raw logits) of each token."),
     ] = None
-    top_logprobs: Annotated[int | None, Meta(description=f"0. {_UNSUPPORTED}")] = None
+    top_logprobs: Annotated[
+        int | None,
+        Meta(
+            description="How many of the likeliest tokens to return wherever one was generated."
+            " Only with `logprobs`. Default: 0.",
+            extra_json_schema=_range(0, TOP_CAPACITY),
+        ),
+    ] = None
     return_token_ids: Annotated[
         bool | None,
         Meta(description="Return the ids of prompt and output, hidden ones included."),
@@ -213,8 +278,9 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     logprobs: Annotated[
         int | None,
         Meta(
-            description="0 returns each token's log-probability (natural, of the raw logits)."
-            f" {_UNSUPPORTED}"
+            description="Return each token's log-probability (natural, of the raw logits) and those"
+            " of so many of the likeliest tokens in its place.",
+            extra_json_schema=_range(0, TOP_CAPACITY),
         ),
     ] = None
     echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
@@ -222,5 +288,6 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
     return_token_timestamps: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = (
         None
     )
+    top_logprobs: Annotated[int | None, Meta(description="0; chat's name of `logprobs`.")] = None
     suffix: Annotated[str | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
     best_of: Annotated[int | None, Meta(description=f"1. {_UNSUPPORTED}")] = None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
@@ -27,26 +27,27 @@ from helios.server.validation import (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A generation request, whichever API it came by. `limit_field` is the client's name for
-    the output limit; `ignored` are body fields without meaning here. `present` takes the prompt's
-    tokens, too."""
+    """A generation request, whichever API it came by. `field_names` are the client's names of
+    options where they differ; `ignored` are body fields without meaning here. `present` takes the
+    prompt's tokens, too. `choices` is how many answers are wanted."""
 
     model: str
     stream: bool
     include_usage: bool
     ignored: tuple[str, ...]
     id_prefix: str
-    limit_field: str
+    field_names: Mapping[str, str]
     prepare: Callable[[Preparer], PreparedRequest]
     present: Callable[[AnswerIdentity, Sequence[int]], Presenter]
     observation: Observation = UNOBSERVED
+    choices: int = 1
 
 
 def chat_call(data: bytes) -> Call:
     """A chat body as a call. Raises ApiError 400."""
     decoded = decode_chat(data)
     request = decoded.request
-    options = _options(request)
+    options = _options(request, request.top_logprobs)
     include_usage = _include_usage(request)
 
     def prepare(preparer: Preparer) -> PreparedRequest:
@@ -71,10 +72,11 @@ def chat_call(data: bytes) -> Call:
         include_usage=include_usage,
         ignored=decoded.ignored,
         id_prefix="chatcmpl",
-        limit_field=_limit_field(request),
+        field_names={"max_tokens": _limit_field(request)},
         prepare=prepare,
         present=present,
         observation=observation,
+        choices=_choices(request),
     )
 
 
@@ -83,7 +85,7 @@ def completion_call(data: bytes) -> Call:
     decoded = decode_completion(data)
     request = decoded.request
     prompt = single_prompt(request)
-    options = _options(request)
+    options = _options(request, request.logprobs)
     include_usage = _include_usage(request)
 
     def prepare(preparer: Preparer) -> PreparedRequest:
@@ -100,9 +102,10 @@ def completion_call(data: bytes) -> Call:
         include_usage=include_usage,
         ignored=decoded.ignored,
         id_prefix="cmpl",
-        limit_field=_limit_field(request),
+        field_names={"max_tokens": _limit_field(request), "top_logprobs": "logprobs"},
         prepare=prepare,
         present=present,
+        choices=_choices(request),
     )
 
 
@@ -110,7 +113,11 @@ def _limit_field(request: GenerationRequest) -> str:
     return "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
 
 
-def _options(request: GenerationRequest) -> GenerationOptions:
+def _choices(request: GenerationRequest) -> int:
+    return 1 if request.n is None else request.n
+
+
+def _options(request: GenerationRequest, top_logprobs: int | None) -> GenerationOptions:
     return GenerationOptions(
         max_tokens=getattr(request, _limit_field(request)),
         temperature=request.temperature,
@@ -122,6 +129,15 @@ def _options(request: GenerationRequest) -> GenerationOptions:
         stop=request.stop,
         stop_token_ids=request.stop_token_ids,
         stop_token_sequences=request.stop_token_sequences,
+        repetition_penalty=request.repetition_penalty,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        min_tokens=request.min_tokens,
+        ignore_eos=request.ignore_eos,
+        logit_bias=request.logit_bias,
+        allowed_token_ids=request.allowed_token_ids,
+        bad_words=request.bad_words,
+        top_logprobs=top_logprobs,
     )
 
 

@@ -6,6 +6,7 @@ what went wrong, never from its text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from helios.errors import RequestError
 from helios.frontend.prepare import PromptTooLongError
+from helios.frontend.sampling import UnsupportedParameterError
 
 
 class ErrorObject(msgspec.Struct, frozen=True):
@@ -69,14 +71,16 @@ def not_supported(param: str, remedy: str) -> ApiError:
     return invalid(param, f"{param} is not supported. {remedy}", code="unsupported_parameter")
 
 
-def from_request_error(error: RequestError, *, limit_field: str = "max_tokens") -> ApiError:
-    """A 400 for a prompt that can't be prepared. `limit_field` is what the client called
-    `max_tokens`."""
-    param = limit_field if error.where == "max_tokens" else error.where
+def from_request_error(error: RequestError, field_names: Mapping[str, str]) -> ApiError:
+    """A 400 for a request that can't be prepared. `field_names` has what the client called an
+    option, where that differs."""
+    param = field_names.get(error.where, error.where)
     text = f"{param}: {error.what}" if param else error.what
     if error.remedy:
         text = f"{text}. {error.remedy}"
-    too_long = isinstance(error, PromptTooLongError)
-    return invalid(
-        param or None, text, code="context_length_exceeded" if too_long else "invalid_value"
-    )
+    code = "invalid_value"
+    if isinstance(error, PromptTooLongError):
+        code = "context_length_exceeded"
+    elif isinstance(error, UnsupportedParameterError):
+        code = "unsupported_parameter"
+    return invalid(param or None, text, code=code)

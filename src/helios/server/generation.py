@@ -10,7 +10,7 @@ import asyncio
 import functools
 import itertools
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -19,23 +19,19 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from helios.errors import HeliosError, RequestError
-from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest
+from helios.frontend.prepare import choices as choices_of
 from helios.server import sse
 from helios.server.answers import FinishReason, PromptTokensDetails, Usage
 from helios.server.calls import Call
+from helios.server.choices import Choice, begin_choices, merged
 from helios.server.failures import ApiError, from_request_error
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
-from helios.server.observation import Step, Stopwatch, Totals
+from helios.server.observation import ChoiceSteps, Step, Stopwatch, Totals
 from helios.server.presentation import AnswerIdentity, Presenter
-from helios.worker.messages import (
-    FailedEvent,
-    Finish,
-    RejectedEvent,
-    Submit,
-)
+from helios.worker.messages import FailedEvent, Finish, RejectedEvent
 
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
 _IGNORED_SHOWN: Final = 20
@@ -87,59 +83,59 @@ class GenerationEndpoint:
         self, call: Call, model: ServedModel, watch: Stopwatch, scope: Scope, send: Send
     ) -> None:
         began = self._metrics.clock()
-        prepared = await self._prepare(call, model)
-        pipeline = model.frontend.output(prepared)
+        requests = await self._prepare(call, model)
+        choices = begin_choices(requests, model, self._request_ids, call.observation)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
-        presenter = call.present(identity, prepared.prompt_tokens)
+        presenter = call.present(identity, requests[0].prompt_tokens)
         headers = _ignored_header(call.ignored)
-        observation = call.observation
-        submit = Submit.of(
-            next(self._request_ids),
-            prepared,
-            observed=observation.token_ids,
-            timed=observation.timed,
-        )
         noted = functools.partial(self._metrics.first_token, began)
-        totals = functools.partial(_totals, pipeline, watch)
-        async with aclosing(_steps(model, submit, pipeline, watch, noted)) as steps:
+        totals = functools.partial(_totals, choices, watch)
+        streams = [_steps(model, choice, watch, noted) for choice in choices]
+        async with aclosing(merged(streams)) as steps:
             if call.stream:
-                events = _stream_events(steps, presenter, totals, call.include_usage)
+                events = _stream_events(
+                    steps, presenter, totals, len(choices), include_usage=call.include_usage
+                )
                 await sse.send_stream(send, events, headers)
             else:
-                body = await _whole_body(steps, presenter, totals)
+                body = await _whole_body(steps, presenter, totals, len(choices))
                 response = Response(body, media_type="application/json", headers=headers)
                 await response(scope, _no_receive, send)
 
-    async def _prepare(self, call: Call, model: ServedModel) -> PreparedRequest:
+    async def _prepare(self, call: Call, model: ServedModel) -> list[PreparedRequest]:
+        """A request for each choice."""
         work = functools.partial(call.prepare, model.frontend.preparer)
         try:
-            return await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+            prepared = await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+            return choices_of(prepared, call.choices)
         except RequestError as error:
-            raise from_request_error(error, limit_field=call.limit_field) from None
+            raise from_request_error(error, call.field_names) from None
 
 
 async def _steps(
     model: ServedModel,
-    submit: Submit,
-    pipeline: OutputPipeline,
+    choice: Choice,
     watch: Stopwatch,
     note_first_token: Callable[[], None],
 ) -> AsyncGenerator[Step, None]:
-    """The request's steps; the last one has a finish reason. Raises ApiError when the request
-    ends in any other way."""
+    """A choice's steps; the last one has a finish reason. Raises ApiError when it ends in any
+    other way."""
     watch.queued()
+    index, pipeline = choice.index, choice.pipeline
     try:
-        async with aclosing(model.client.submit(submit)) as events:
+        async with aclosing(model.client.submit(choice.submit)) as events:
             async for event in events:
                 if isinstance(event, RejectedEvent):
                     raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
                 if isinstance(event, FailedEvent):
                     raise ApiError(500, event.message, code="execution_failed")
-                if event.tokens and not pipeline.output_tokens:
+                if event.tokens and not pipeline.output_tokens and not index:
                     note_first_token()
                 reason = _reason(Finish(event.finish)) if event.finish else None
-                delta = pipeline.push(event.tokens, event.logprobs, last=reason is not None)
-                yield Step(delta, reason, event.completed_ns, event.reused_prompt_tokens)
+                delta = pipeline.push(
+                    event.tokens, event.logprobs, event.alternatives, last=reason is not None
+                )
+                yield Step(delta, reason, event.completed_ns, event.reused_prompt_tokens, index)
                 if reason is not None:
                     return
     except HeliosError as error:
@@ -160,34 +156,46 @@ def _reason(finish: Finish) -> FinishReason:
 
 
 async def _whole_body(
-    steps: AsyncIterator[Step], presenter: Presenter, totals: Callable[[Step], Totals]
+    steps: AsyncIterator[Step],
+    presenter: Presenter,
+    totals: Callable[[Step], Totals],
+    choices: int,
 ) -> bytes:
-    every: list[Step] = []
+    every: list[list[Step]] = [[] for _ in range(choices)]
+    finishes: dict[int, FinishReason] = {}
     async for step in steps:
-        every.append(step)
-        if step.finish is not None:
-            return presenter.body(every, step.finish, totals(step))
-    raise AssertionError("a request's last step has a finish reason")
+        every[step.index].append(step)
+        if step.finish is None:
+            continue
+        finishes[step.index] = step.finish
+        if len(finishes) == choices:
+            answers = [ChoiceSteps(every[index], finishes[index]) for index in range(choices)]
+            return presenter.body(answers, totals(step))
+    raise AssertionError("a choice's last step has a finish reason")
 
 
 async def _stream_events(
     steps: AsyncIterator[Step],
     presenter: Presenter,
     totals: Callable[[Step], Totals],
+    choices: int,
+    *,
     include_usage: bool,
 ) -> AsyncGenerator[bytes, None]:
-    for chunk in presenter.opening():
+    for chunk in presenter.opening(choices):
         yield chunk
     async for step in steps:
-        at_the_end = totals(step) if step.finish is not None else None
+        choices -= step.finish is not None
+        at_the_end = totals(step) if not choices else None
         for chunk in presenter.chunks(step, at_the_end):
             yield chunk
         if at_the_end is not None and include_usage:
             yield presenter.usage_chunk(at_the_end.usage)
 
 
-def _totals(pipeline: OutputPipeline, watch: Stopwatch, last: Step) -> Totals:
-    prompt, output = pipeline.prompt_tokens, pipeline.output_tokens
+def _totals(choices: Sequence[Choice], watch: Stopwatch, last: Step) -> Totals:
+    prompt = choices[0].pipeline.prompt_tokens
+    output = sum(choice.pipeline.output_tokens for choice in choices)
     reused = last.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))

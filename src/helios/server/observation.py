@@ -8,7 +8,7 @@ nobody reads a clock.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,18 +30,28 @@ UNOBSERVED: Final = Observation()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one event of the worker added to an answer. The last step has a finish.
-    `completed_ns` is 0 unless the request is timed."""
+    """What one event of the worker added to a choice, whose number is `index`. A choice's last step
+    has a finish. `completed_ns` is 0 unless the request is timed."""
 
     delta: OutputDelta
     finish: FinishReason | None = None
     completed_ns: int = 0
     reused_prompt_tokens: int = 0
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSteps:
+    """All steps of a choice, and how it ended."""
+
+    steps: Sequence[Step]
+    finish: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is known of a request once it has ended. `performance` is None unless it was timed."""
+    """What is known of a request once all its choices have ended. `performance` is None unless it
+    was timed."""
 
     usage: Usage
     reused_prompt_tokens: int

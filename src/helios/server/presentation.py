@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from helios.frontend.output import OutputDelta, TokenText
+from helios.frontend.output import Alternative, OutputDelta, TokenText
 from helios.server.answers import (
     AssistantMessage,
     ChatChoice,
@@ -27,11 +27,11 @@ from helios.server.answers import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
-    FinishReason,
     TokenLogprob,
+    TopLogprob,
     Usage,
 )
-from helios.server.observation import UNOBSERVED, Observation, Step, Totals
+from helios.server.observation import UNOBSERVED, ChoiceSteps, Observation, Step, Totals
 
 _encoder = msgspec.json.Encoder()
 
@@ -56,8 +56,8 @@ class AnswerIdentity:
 class Presenter(Protocol):
     """Turns one request's steps into encoded JSON."""
 
-    def opening(self) -> list[bytes]:
-        """Chunks that precede the first token."""
+    def opening(self, choices: int = 1) -> list[bytes]:
+        """Chunks that precede the first token of so many choices."""
 
     def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
         """The chunks of a step, none if they would say nothing. The last step has totals."""
@@ -65,8 +65,8 @@ class Presenter(Protocol):
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that only counts."""
 
-    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
-        """The whole answer as one JSON object."""
+    def body(self, answers: Sequence[ChoiceSteps], totals: Totals) -> bytes:
+        """The whole answer as one JSON object, its choices in order."""
 
 
 class ChatPresenter:
@@ -88,11 +88,16 @@ class ChatPresenter:
         self._observation = observation
         self._prompt_ids = list(prompt_tokens) if observation.token_ids else UNSET
 
-    def opening(self) -> list[bytes]:
-        """One chunk with the role, and the prompt's ids for who observes."""
-        opening = self._chunk([ChatChunkChoice(ChatDelta("assistant", ""))], self._usage)
+    def opening(self, choices: int = 1) -> list[bytes]:
+        """One chunk a choice with the role, and the prompt's ids for who observes."""
+        role = ChatDelta("assistant", "")
+        openings = [
+            self._chunk([ChatChunkChoice(role, index=index)], self._usage)
+            for index in range(choices)
+        ]
         return [
             _encoder.encode(msgspec.structs.replace(opening, prompt_token_ids=self._prompt_ids))
+            for opening in openings
         ]
 
     def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
@@ -104,7 +109,7 @@ class ChatPresenter:
         if not delta.text and finish is None and logprobs is None:
             return chunks
         content = delta.text if delta.text or logprobs is not None else UNSET
-        choice = ChatChunkChoice(ChatDelta(content=content), finish, logprobs)
+        choice = ChatChunkChoice(ChatDelta(content=content), finish, logprobs, step.index)
         chunk = self._chunk([choice], self._usage)
         if totals is not None and self._observation.token_ids:
             chunk = msgspec.structs.replace(
@@ -137,38 +142,42 @@ class ChatPresenter:
         """The chunk that only counts."""
         return _encoder.encode(self._chunk([], usage))
 
-    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
+    def body(self, answers: Sequence[ChoiceSteps], totals: Totals) -> bytes:
         """The whole answer as one JSON object."""
-        identity, observation = self._identity, self._observation
-        tokens = [token for step in steps for token in step.delta.tokens]
-        text = "".join(step.delta.text for step in steps)
-        ids: list[int] | UnsetType = UNSET
-        times: list[int] | UnsetType = UNSET
-        if observation.token_ids:
-            ids = [token.token for token in tokens]
-        if observation.timed:
-            times = [step.completed_ns for step in steps for _ in step.delta.tokens]
-        choice = ChatChoice(
-            AssistantMessage(text),
-            finish,
-            self._chat_logprobs(tokens),
-            token_ids=ids,
-            token_timestamps_ns=times,
-        )
+        identity = self._identity
+        choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
+        observed = self._observation.token_ids
         return _encoder.encode(
             ChatCompletion(
                 identity.id,
                 identity.created,
                 identity.model,
                 identity.system_fingerprint,
-                [choice],
+                choices,
                 totals.usage,
                 prompt_token_ids=self._prompt_ids,
-                reused_prompt_tokens=totals.reused_prompt_tokens
-                if observation.token_ids
-                else UNSET,
+                reused_prompt_tokens=totals.reused_prompt_tokens if observed else UNSET,
                 performance=totals.performance or UNSET,
             )
+        )
+
+    def _choice(self, index: int, answer: ChoiceSteps) -> ChatChoice:
+        observation = self._observation
+        tokens = [token for step in answer.steps for token in step.delta.tokens]
+        text = "".join(step.delta.text for step in answer.steps)
+        ids: list[int] | UnsetType = UNSET
+        times: list[int] | UnsetType = UNSET
+        if observation.token_ids:
+            ids = [token.token for token in tokens]
+        if observation.timed:
+            times = [step.completed_ns for step in answer.steps for _ in step.delta.tokens]
+        return ChatChoice(
+            AssistantMessage(text),
+            answer.finish,
+            self._chat_logprobs(tokens),
+            index,
+            token_ids=ids,
+            token_timestamps_ns=times,
         )
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:
@@ -187,7 +196,15 @@ class ChatPresenter:
             return None
         return ChatLogprobs(
             [
-                TokenLogprob(token.data.decode(errors="replace"), token.logprob, list(token.data))
+                TokenLogprob(
+                    _text(token),
+                    token.logprob,
+                    list(token.data),
+                    [
+                        TopLogprob(_text(other), other.logprob, list(other.data))
+                        for other in token.alternatives
+                    ],
+                )
                 for token in tokens
             ]
         )
@@ -201,7 +218,7 @@ class CompletionPresenter:
         self._logprobs = logprobs
         self._usage: UnsetType | None = None if include_usage else UNSET
 
-    def opening(self) -> list[bytes]:
+    def opening(self, choices: int = 1) -> list[bytes]:
         """Nothing: a continuation has no role."""
         return []
 
@@ -211,18 +228,22 @@ class CompletionPresenter:
         logprobs = self._completion_logprobs([delta]) if delta.tokens else None
         if not delta.text and finish is None and logprobs is None:
             return []
-        return [self._encode([CompletionChoice(delta.text, finish, logprobs)], self._usage)]
+        choice = CompletionChoice(delta.text, finish, logprobs, step.index)
+        return [self._encode([choice], self._usage)]
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk that only counts."""
         return self._encode([], usage)
 
-    def body(self, steps: Sequence[Step], finish: FinishReason, totals: Totals) -> bytes:
+    def body(self, answers: Sequence[ChoiceSteps], totals: Totals) -> bytes:
         """The whole answer as one JSON object."""
-        deltas = [step.delta for step in steps]
-        text = "".join(delta.text for delta in deltas)
-        choice = CompletionChoice(text, finish, self._completion_logprobs(deltas))
-        return self._encode([choice], totals.usage)
+        choices = []
+        for index, answer in enumerate(answers):
+            deltas = [step.delta for step in answer.steps]
+            text = "".join(delta.text for delta in deltas)
+            logprobs = self._completion_logprobs(deltas)
+            choices.append(CompletionChoice(text, answer.finish, logprobs, index))
+        return self._encode(choices, totals.usage)
 
     def _encode(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> bytes:
         identity = self._identity
@@ -241,8 +262,23 @@ class CompletionPresenter:
         if not self._logprobs:
             return None
         tokens = [token for delta in deltas for token in delta.tokens]
+        alternatives = any(token.alternatives for token in tokens)
         return CompletionLogprobs(
-            [token.data.decode(errors="replace") for token in tokens],
+            [_text(token) for token in tokens],
             [token.logprob for token in tokens],
             [token.offset for token in tokens],
+            [_by_text(token) for token in tokens] if alternatives else None,
         )
+
+
+def _text(token: TokenText | Alternative) -> str:
+    return token.data.decode(errors="replace")
+
+
+def _by_text(token: TokenText) -> dict[str, float]:
+    """The likeliest tokens and the generated one. Of two with the same text the likelier stays."""
+    found: dict[str, float] = {}
+    for other in token.alternatives:
+        found.setdefault(_text(other), other.logprob)
+    found.setdefault(_text(token), token.logprob)
+    return found

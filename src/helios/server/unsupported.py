@@ -13,7 +13,6 @@ from typing import Any, Final
 # Values that change nothing; null does so for every field.
 _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     # how many answers, and which of them
-    "n": [1],
     "best_of": [1],
     "use_beam_search": [False],
     "beam_width": [1],
@@ -23,8 +22,6 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     # where an answer ends
     "stop_sequences": [[]],
     "include_stop_str_in_output": [False],
-    "ignore_eos": [False],
-    "min_tokens": [0],
     "min_length": [0],
     "min_new_tokens": [0],
     "max_new_tokens": [],
@@ -32,13 +29,7 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "n_predict": [],
     "num_predict": [],
     # which tokens may come
-    "logit_bias": [{}],
-    "bad_words": [[]],
-    "allowed_token_ids": [],
     "logits_processors": [[]],
-    "presence_penalty": [0],
-    "frequency_penalty": [0],
-    "repetition_penalty": [1],
     "repeat_penalty": [1],
     "no_repeat_ngram_size": [0],
     "typical_p": [1],
@@ -76,7 +67,6 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "web_search_options": [],
     # what an answer contains
     "echo": [False],
-    "top_logprobs": [0],
     "prompt_logprobs": [],
     "return_tokens_as_token_ids": [False],
     "skip_special_tokens": [True],

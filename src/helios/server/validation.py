@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from helios.kernels.catalogue import TOP_CAPACITY
 from helios.server.bodies import (
     ChatMessage,
     ChatRequest,
@@ -57,6 +58,9 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     decoded = _decode(data, ChatRequest)
     request = decoded.request
     _check_messages(request)
+    _check_top_logprobs("top_logprobs", request.top_logprobs)
+    if request.top_logprobs and not request.logprobs:
+        raise invalid("top_logprobs", "top_logprobs needs logprobs: true. Set it or leave it out")
     if request.return_token_timestamps and not request.return_token_ids:
         raise invalid(
             "return_token_timestamps",
@@ -69,8 +73,9 @@ def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
     """A completions body. Raises ApiError 400 naming the field at fault."""
     decoded = _decode(data, CompletionRequest)
     request = decoded.request
-    if request.logprobs:
-        raise not_supported("logprobs", "Leave it out or send 0")
+    _check_top_logprobs("logprobs", request.logprobs)
+    if request.top_logprobs:
+        raise not_supported("top_logprobs", "Send the number as logprobs")
     for field in ("return_token_ids", "return_token_timestamps"):
         if getattr(request, field):
             raise not_supported(field, "Use /v1/chat/completions")
@@ -195,6 +200,13 @@ def _check_combinations(raw: Mapping[str, Any]) -> None:
     if observed and (raw.get("n") or 1) != 1:
         raise invalid(
             "n", "n: tokens are observed of one answer alone. Send 1, or leave out return_token_ids"
+        )
+
+
+def _check_top_logprobs(field: str, asked: int | None) -> None:
+    if asked is not None and not 0 <= asked <= TOP_CAPACITY:
+        raise invalid(
+            field, f"{field}: {asked} is out of range. Give a value from 0 to {TOP_CAPACITY}"
         )
 
 

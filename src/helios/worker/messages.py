@@ -66,7 +66,8 @@ class Stops(msgspec.Struct, frozen=True, array_like=True):
 class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     """A prepared request. `request_id` is unique for the client's connection; `priority` is lower
     where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens. `observed`
-    says that the client wants each token's id, `timed` when each was completed, too."""
+    says that the client wants each token's id, `timed` when each was completed, too. `sibling_of`
+    is the id of the request, sent before, that has the same prompt."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -78,10 +79,16 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     stops: Stops | None = None
     observed: bool = False
     timed: bool = False
+    sibling_of: int | None = None
 
     @staticmethod
     def of(
-        request_id: int, prepared: PreparedRequest, *, observed: bool = False, timed: bool = False
+        request_id: int,
+        prepared: PreparedRequest,
+        *,
+        observed: bool = False,
+        timed: bool = False,
+        sibling_of: int | None = None,
     ) -> Submit:
         """What carries a prepared request."""
         stops = prepared.stops
@@ -95,6 +102,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
             stops=Stops(stops.strings, stops.sequences, prepared.continues) if stops else None,
             observed=observed,
             timed=timed,
+            sibling_of=sibling_of,
         )
 
 

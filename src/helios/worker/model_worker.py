@@ -238,6 +238,7 @@ class ModelWorker:
             priority=message.priority,
             score_prompt=message.score_prompt,
             host_stops=message.stops is not None,
+            sibling_of=message.sibling_of,
         )
         self._books_changed = True
         try:

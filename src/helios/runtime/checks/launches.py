@@ -9,10 +9,23 @@ from __future__ import annotations
 from typing import Final
 
 from helios.contract.model import PreparedContract
-from helios.kernels.catalogue import ActivationFormat
+from helios.kernels.catalogue import (
+    MASK_WORD_BITS,
+    REQUEST_STATE_NBYTES,
+    SAMPLING_ROW_NBYTES,
+    ActivationFormat,
+)
 from helios.kernels.operand_types import DTYPE, FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
 from helios.runtime.checks.places import Place
-from helios.runtime.manifest import Buffer, DType, Launch, Manifest, Packing, Program
+from helios.runtime.manifest import (
+    Buffer,
+    DType,
+    Launch,
+    LeadingCount,
+    Manifest,
+    Packing,
+    Program,
+)
 
 _FORMAT_TYPES: Final = {
     int(ActivationFormat.F32): DType.F32,
@@ -26,6 +39,9 @@ _READS_VOCABULARY: Final = frozenset(
     ("sample", "score", "sample_processed", "initialize_sampling", "count_sampled")
 )
 
+
+# Kernels that find a slot's rows in tables by their width, which the native library can't know.
+_WALKS_SLOT_ROWS: Final = frozenset(("sample_processed", "initialize_sampling", "count_sampled"))
 
 # What an operand's buffer must hold: a layout, and for plain ones a type. None: anything goes,
 # because the device refuses the attribute that should say.
@@ -46,6 +62,8 @@ def check_launches(
             expected[key] = taken
             if launch.kernel.name in _READS_VOCABULARY:
                 _check_vocabulary(launch, at.within(f"launches[{number}]"), contract)
+            if launch.kernel.name in _WALKS_SLOT_ROWS:
+                _check_slot_rows(launch, at, number, manifest)
         for position, (operand, wanted) in enumerate(zip(launch.operands, taken, strict=True)):
             if operand is None or wanted is None:
                 continue
@@ -85,6 +103,30 @@ def _check_vocabulary(launch: Launch, at: Place, contract: PreparedContract) -> 
             f"integers[{position}]",
             f"reads {launch.integers[position]} logits, but the vocabulary has {sampled} tokens",
         )
+
+
+def _check_slot_rows(launch: Launch, at: Place, number: int, manifest: Manifest) -> None:
+    """Tables of request slots have rows as wide as the kernel takes them for."""
+    vocab = _attribute(launch, "vocab")
+    widths = {
+        "state": REQUEST_STATE_NBYTES,
+        "sampling": SAMPLING_ROW_NBYTES,
+        "token_counts": 4 * vocab,
+        "output_counts": 4 * vocab,
+        "token_mask": 4 * -(-vocab // MASK_WORD_BITS),
+    }
+    for position, spec in enumerate(launch.kernel.operands):
+        operand = launch.operands[position]
+        if spec.name not in widths or operand is None:
+            continue
+        buffer, width = manifest.buffers[operand.buffer], widths[spec.name]
+        slots = buffer.leading is LeadingCount.REQUEST_SLOTS
+        if not slots or buffer.nbytes != width or operand.byte_offset:
+            at.refuse(
+                f"launches[{number}].operands[{position}].buffer",
+                f"{buffer.name!r} isn't a row of {width} bytes for each request slot, as"
+                f" {launch.kernel.name} takes it",
+            )
 
 
 def _attribute(launch: Launch, name: str) -> int:
