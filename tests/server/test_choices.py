@@ -34,7 +34,9 @@ async def by_seed(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
         likeliest = (tuple(OTHERS[:wanted]), tuple(-1.0 - i for i in range(wanted)))
         finish = Finish.EOS if index == len(letters) else 0
         alternatives = [likeliest] if wanted else []
-        yield TokensEvent(submit.request_id, [token], [-0.5], finish, alternatives=alternatives)
+        # The others begin from the prompt that the first one has computed.
+        reused = 1 if submit.sibling_of is None else len(submit.prompt_tokens) - 1
+        yield TokensEvent(submit.request_id, [token], [-0.5], finish, [], reused, alternatives)
 
 
 @pytest.fixture
@@ -79,6 +81,18 @@ def test_each_choice_is_a_request_with_a_seed_that_is_one_higher(
     assert usage["prompt_tokens"] == len(first.prompt_tokens)
     assert usage["completion_tokens"] == 3 + 4 + 5
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+@both
+@pytest.mark.parametrize("seed", [2, 9])  # the last choice ends last, or first
+def test_tokens_from_the_cache_are_the_first_choices(
+    server: RunningServer, path: str, seed: int
+) -> None:
+    whole = _post(server, path, n=2, seed=seed)["usage"]
+    *_, last = _stream(server, path, n=2, seed=seed, stream_options={"include_usage": True})
+    assert whole["prompt_tokens"] > 2
+    for usage in (whole, last["usage"]):
+        assert usage["prompt_tokens_details"] == {"cached_tokens": 1}
 
 
 @both

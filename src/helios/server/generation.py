@@ -170,7 +170,7 @@ async def _whole_body(
         finishes[step.index] = step.finish
         if len(finishes) == choices:
             answers = [ChoiceSteps(every[index], finishes[index]) for index in range(choices)]
-            return presenter.body(answers, totals(step))
+            return presenter.body(answers, totals(every[0][-1]))
     raise AssertionError("a choice's last step has a finish reason")
 
 
@@ -184,19 +184,23 @@ async def _stream_events(
 ) -> AsyncGenerator[bytes, None]:
     for chunk in presenter.opening(choices):
         yield chunk
+    first: Step | None = None
     async for step in steps:
         choices -= step.finish is not None
-        at_the_end = totals(step) if not choices else None
+        first = first if step.index else step
+        at_the_end = totals(first) if first is not None and not choices else None
         for chunk in presenter.chunks(step, at_the_end):
             yield chunk
         if at_the_end is not None and include_usage:
             yield presenter.usage_chunk(at_the_end.usage)
 
 
-def _totals(choices: Sequence[Choice], watch: Stopwatch, last: Step) -> Totals:
+def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
+    """`first` is a step of the first choice: the others reuse the prompt that it computes, which
+    is counted once."""
     prompt = choices[0].pipeline.prompt_tokens
     output = sum(choice.pipeline.output_tokens for choice in choices)
-    reused = last.reused_prompt_tokens
+    reused = first.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))
 
