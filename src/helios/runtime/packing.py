@@ -148,7 +148,7 @@ class Packer:
         if isinstance(destination, DeltaDestination):
             return self._deltas.fills(binding, at, destination, bounds)
         planned = self._plan.buffers[destination.buffer]
-        held = self._held.get(binding.destination, (None,) * FRAMES)
+        held = self._held.get(destination.buffer, (None,) * FRAMES)
         return [
             staged_fill(
                 binding, at, self._view(destination.buffer, frame), planned, bounds, held[frame]
@@ -201,20 +201,20 @@ def _refuse(
 
 def _held_rows(
     plan: MemoryPlan, manifest: Manifest, graphs: Sequence[GraphContract]
-) -> dict[str, tuple[HeldRows, ...]]:
-    """What the rows of each staging buffer hold, a list a frame; only of destinations all of whose
-    fills keep account of it."""
-    bound: dict[str, list[ValueBinding]] = {}
+) -> dict[int, tuple[HeldRows, ...]]:
+    """What the rows of each staging buffer hold, a list a frame; only of buffers all of whose fills
+    keep account of it."""
+    bound: dict[int, list[ValueBinding]] = {}
     for graph in graphs:
         for binding in graph.bindings:
-            bound.setdefault(binding.destination, []).append(binding)
-    found = {}
-    for name, bindings in bound.items():
-        destination = manifest.destinations.get(name)
-        if isinstance(destination, StagedDestination) and all(map(keeps_held_rows, bindings)):
-            rows = plan.buffers[destination.buffer].shape[0]
-            found[name] = tuple([None] * rows for _ in range(FRAMES))
-    return found
+            destination = manifest.destinations.get(binding.destination)
+            if isinstance(destination, StagedDestination):
+                bound.setdefault(destination.buffer, []).append(binding)
+    return {
+        buffer: tuple([None] * plan.buffers[buffer].shape[0] for _ in range(FRAMES))
+        for buffer, bindings in bound.items()
+        if all(map(keeps_held_rows, bindings))
+    }
 
 
 def _state_rows(
