@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -33,11 +34,13 @@ EVERYTHING: Final = (1 << 32) - 1  # a mask word that allows all its tokens
 @dataclass(frozen=True)
 class ArraySource:
     """A source's scope and reader. `limits` are the least and the largest value that a destination
-    must be able to hold, None where only a round tells."""
+    must be able to hold, None where only a round tells. `neutral` is the row of lanes that have
+    nothing to say, if there is one: the reader then returns that very array."""
 
     scope: Scope
     row: Row
     limits: tuple[int, int] | None = None
+    neutral: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,14 @@ def refuse_operation(binding: ValueBinding, at: Place, bounds: Bounds) -> NoRetu
     """Refuses a source that lanes of the program's operation don't bring."""
     operation, source = bounds.operation.name, binding.source.name
     at.refuse("source", f"the lanes of {operation} programs bring no {source}")
+
+
+@cache
+def constant_row(columns: int, value: int, element: np.dtype[Any]) -> Array:
+    """A row of one value, the same array for all who ask; it can't be written to."""
+    row = np.full(columns, value, element)
+    row.setflags(write=False)
+    return row
 
 
 def words_of(mask: bytes, words: int) -> Array:

@@ -20,6 +20,7 @@ from helios.runtime.array_rows import (
     Array,
     ArraySource,
     Destined,
+    constant_row,
     fitting,
     words_of,
 )
@@ -35,13 +36,13 @@ def _grammar_mask(to: Destined) -> ArraySource:
     words = to.bounds.mask_words
     to.expect(words, "a mask")
     to.expect_words()
-    allowed = np.full(words, EVERYTHING, WORD)
+    allowed = constant_row(words, EVERYTHING, WORD)
 
     def row(lane: LaneWork, _: int) -> Array:
         mask = extras_of(lane).grammar_mask
         return allowed if mask is None else words_of(mask, words)
 
-    return ArraySource(Scope.LANE, row)
+    return ArraySource(Scope.LANE, row, neutral=allowed)
 
 
 def _proposal(lane: LaneWork) -> Proposal:
@@ -128,3 +129,16 @@ ARRAYS: Final[dict[ValueSource, Callable[[Destined], ArraySource]]] = {
     ValueSource.PROPOSAL_GRAMMAR_MASK: _proposal_masks,
     ValueSource.IMAGE_TENSOR: _image_tensor,
 }
+
+# Those whose rows are the same for all lanes that have nothing to say.
+NEUTRAL: Final = frozenset(
+    (
+        ValueSource.GRAMMAR_MASK,
+        ValueSource.RECENT_OUTPUT_TOKEN,
+        ValueSource.LOGIT_BIAS_TOKEN,
+        ValueSource.LOGIT_BIAS,
+        ValueSource.TOKEN_MASK,
+        ValueSource.BAD_WORD_TOKEN,
+        ValueSource.STOP_TOKEN_ID,
+    )
+)

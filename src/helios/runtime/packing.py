@@ -22,12 +22,18 @@ from helios.runtime.checks.storage import check_page_bindings
 from helios.runtime.delta_uploads import DeltaUploads, View
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.lanes import PROMPTS, Columns, query_lengths
-from helios.runtime.manifest import DeltaDestination, LeadingCount, Manifest, Program
+from helios.runtime.manifest import (
+    DeltaDestination,
+    LeadingCount,
+    Manifest,
+    Program,
+    StagedDestination,
+)
 from helios.runtime.page_upload import LaneValueError
 from helios.runtime.rounds import LaneWork
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.value_bounds import Bounds, bounds_of
-from helios.runtime.value_writers import Fill, staged_fill
+from helios.runtime.value_writers import Fill, HeldRows, keeps_held_rows, staged_fill
 
 _UNFIT = (OverflowError, TypeError, ValueError)
 
@@ -76,6 +82,7 @@ class Packer:
             cache_pages=cache_pages,
         )
         graphs = {graph.name: (i, graph) for i, graph in enumerate(contract.model.graphs)}
+        self._held = _held_rows(plan, manifest, [graphs[program.name][1] for program in programs])
         self._programs = [self._resolve(program, *graphs[program.name]) for program in programs]
 
     def pack(self, program: int, frame: int, lanes: Sequence[LaneWork]) -> None:
@@ -141,8 +148,13 @@ class Packer:
         if isinstance(destination, DeltaDestination):
             return self._deltas.fills(binding, at, destination, bounds)
         planned = self._plan.buffers[destination.buffer]
-        views = (self._view(destination.buffer, frame) for frame in range(FRAMES))
-        return [staged_fill(binding, at, view, planned, bounds) for view in views]
+        held = self._held.get(destination.buffer, (None,) * FRAMES)
+        return [
+            staged_fill(
+                binding, at, self._view(destination.buffer, frame), planned, bounds, held[frame]
+            )
+            for frame in range(FRAMES)
+        ]
 
 
 def _check_lanes(packed: PackedProgram, lanes: Sequence[LaneWork], columns: Columns) -> None:
@@ -185,6 +197,24 @@ def _refuse(
                 break
     where = packed.name if index is None else _lane_place(packed, index, lanes[index])
     raise ExecutionError(str(found), where=f"{where}, input {fill.destination}") from error
+
+
+def _held_rows(
+    plan: MemoryPlan, manifest: Manifest, graphs: Sequence[GraphContract]
+) -> dict[int, tuple[HeldRows, ...]]:
+    """What the rows of each staging buffer hold, a list a frame; only of buffers all of whose fills
+    keep account of it."""
+    bound: dict[int, list[ValueBinding]] = {}
+    for graph in graphs:
+        for binding in graph.bindings:
+            destination = manifest.destinations.get(binding.destination)
+            if isinstance(destination, StagedDestination):
+                bound.setdefault(destination.buffer, []).append(binding)
+    return {
+        buffer: tuple([None] * plan.buffers[buffer].shape[0] for _ in range(FRAMES))
+        for buffer, bindings in bound.items()
+        if all(map(keeps_held_rows, bindings))
+    }
 
 
 def _state_rows(

@@ -13,7 +13,14 @@ from typing import Final
 import numpy as np
 
 from helios.contract.enums import ValueSource
-from helios.runtime.array_rows import EVERYTHING, WORD, Array, ArraySource, Destined
+from helios.runtime.array_rows import (
+    EVERYTHING,
+    WORD,
+    Array,
+    ArraySource,
+    Destined,
+    constant_row,
+)
 from helios.runtime.lanes import ADMITTING, admission_of, extras_of
 from helios.runtime.rounds import LaneWork, SamplingParameters
 from helios.runtime.value_bounds import Bounds
@@ -85,7 +92,7 @@ def recent_tokens(to: Destined) -> ArraySource:
     """The last output tokens, the latest last, NONE before the first."""
     _check_list(to)
     columns, element = to.columns, to.element
-    nothing = np.full(columns, NONE, element)
+    nothing = constant_row(columns, NONE, element)
 
     def row(lane: LaneWork, _: int) -> Array:
         output = _output(lane, bool(admission_of(lane).sampling.bad_words))[-columns:]
@@ -95,7 +102,7 @@ def recent_tokens(to: Destined) -> ArraySource:
         found[columns - len(output) :] = output
         return found
 
-    return ArraySource(Scope.LANE, row, (NONE, to.bounds.sampled_tokens - 1))
+    return ArraySource(Scope.LANE, row, (NONE, to.bounds.sampled_tokens - 1), nothing)
 
 
 def token_mask(to: Destined) -> ArraySource:
@@ -104,7 +111,7 @@ def token_mask(to: Destined) -> ArraySource:
     to.refuse_unless(ADMITTING)
     to.expect(words, "a mask")
     to.expect_words()
-    everything = np.full(words, EVERYTHING, WORD)
+    everything = constant_row(words, EVERYTHING, WORD)
     bits = words * 8 * WORD.itemsize
 
     def row(lane: LaneWork, _: int) -> Array:
@@ -116,7 +123,7 @@ def token_mask(to: Destined) -> ArraySource:
         set_bits[list(allowed)] = True
         return np.packbits(set_bits, bitorder="little").view(WORD)
 
-    return ArraySource(Scope.LANE, row)
+    return ArraySource(Scope.LANE, row, neutral=everything)
 
 
 def bias_tokens(to: Destined) -> ArraySource:
@@ -135,7 +142,7 @@ def biases(to: Destined) -> ArraySource:
     to.refuse_offset()
     if to.element.kind != "f":
         to.at.refuse("destination", "LOGIT_BIAS is real, but the buffer holds integers")
-    nothing = np.zeros(to.columns, to.element)
+    nothing = constant_row(to.columns, 0, to.element)
 
     def row(lane: LaneWork, _: int) -> Array:
         given = [bias for _, bias in admission_of(lane).sampling.logit_bias]
@@ -145,13 +152,13 @@ def biases(to: Destined) -> ArraySource:
             raise ValueError("has a bias that is no 32-bit number")
         return _start_of(nothing, np.asarray(given, np.float64), "biases")
 
-    return ArraySource(Scope.LANE, row)
+    return ArraySource(Scope.LANE, row, neutral=nothing)
 
 
 def bad_words(to: Destined) -> ArraySource:
     """Each sequence as its length and its ids, then 0 to the end of the row."""
     _check_list(to)
-    nothing = np.zeros(to.columns, to.element)
+    nothing = constant_row(to.columns, 0, to.element)
 
     def row(lane: LaneWork, _: int) -> Array:
         words = admission_of(lane).sampling.bad_words
@@ -165,7 +172,8 @@ def bad_words(to: Destined) -> ArraySource:
             elements += (len(word), *word)
         return _start_of(nothing, np.asarray(elements), "elements of bad words")
 
-    return ArraySource(Scope.LANE, row, (0, max(to.bounds.sampled_tokens, to.columns) - 1))
+    limits = 0, max(to.bounds.sampled_tokens, to.columns) - 1
+    return ArraySource(Scope.LANE, row, limits, nothing)
 
 
 def _ids(
@@ -173,7 +181,7 @@ def _ids(
 ) -> ArraySource:
     """Ids, then NONE to the end of the row."""
     _check_list(to)
-    nothing = np.full(to.columns, NONE, to.element)
+    nothing = constant_row(to.columns, NONE, to.element)
 
     def row(lane: LaneWork, _: int) -> Array:
         ids = read(admission_of(lane).sampling)
@@ -182,7 +190,7 @@ def _ids(
         _check_ids(ids, to.bounds)
         return _start_of(nothing, np.asarray(ids), what)
 
-    return ArraySource(Scope.LANE, row, (NONE, to.bounds.sampled_tokens - 1))
+    return ArraySource(Scope.LANE, row, (NONE, to.bounds.sampled_tokens - 1), nothing)
 
 
 def _check_list(to: Destined) -> None:

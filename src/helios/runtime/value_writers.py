@@ -7,7 +7,7 @@ values and assigns slices. Called by `packing`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import ValueBinding
 from helios.runtime.array_rows import ArraySource
+from helios.runtime.array_sources import NEUTRAL
 from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
 from helios.runtime.device import PlannedBuffer
@@ -43,20 +44,27 @@ def element_type(dtype: DType) -> Any:
     return ELEMENT_TYPES[dtype]
 
 
+# For each row of a staging buffer the neutral array that it holds, None where it holds another.
+HeldRows = list[Any]
+
+
 def staged_fill(
     binding: ValueBinding,
     at: Place,
     staging: NDArray[np.uint8],
     planned: PlannedBuffer,
     bounds: Bounds,
+    held: HeldRows | None = None,
 ) -> Fill:
-    """The fill that writes a round's values of `binding` into `staging`. Raises ContractError
-    at the binding's place where source, type, extent and indexing don't go together."""
+    """The fill that writes a round's values of `binding` into `staging`. `held` is shared by all
+    fills of the buffer, where each of them keeps it: then rows that stay neutral aren't written
+    again. Raises ContractError at the binding's place where source, type, extent and indexing don't
+    go together."""
     source = resolve(binding, at, planned.buffer, bounds)
     typed: NDArray[Any] = staging.view(element_type(planned.buffer.dtype))
     columns = row_elements(planned.buffer)
     if isinstance(source, ArraySource):
-        return _array_fill(binding, source, typed.reshape(-1, columns), bounds)
+        return _array_fill(binding, source, typed.reshape(-1, columns), bounds, held)
     listed = columns != 1 or binding.source is ValueSource.EOS_IDS  # what the reader returns
     rows = typed.reshape(-1, columns) if listed else typed
 
@@ -117,9 +125,14 @@ def _write_packed(source: Source, rows: NDArray[Any]) -> Write:
 
 
 def _array_fill(
-    binding: ValueBinding, source: ArraySource, rows: NDArray[Any], bounds: Bounds
+    binding: ValueBinding,
+    source: ArraySource,
+    rows: NDArray[Any],
+    bounds: Bounds,
+    held: HeldRows | None,
 ) -> Fill:
-    row, indexing = source.row, binding.indexing
+    row, indexing, neutral = source.row, binding.indexing, source.neutral
+    by_slot = indexing is Indexing.PHYSICAL_REQUEST_ROW
 
     def probe(lane: LaneWork, own: Columns) -> None:
         row(lane, own.total)
@@ -131,10 +144,31 @@ def _array_fill(
                 rows[first : first + length] = row(lane, length)
                 first += length
             else:
-                rows[lane.slot if indexing is Indexing.PHYSICAL_REQUEST_ROW else index] = row(
-                    lane, length
-                )
+                rows[lane.slot if by_slot else index] = row(lane, length)
         if indexing is Indexing.SUBMISSION_ROW:
             rows[len(lanes) : bounds.lanes] = binding.padding
 
-    return Fill(binding.destination, write, probe)
+    if held is None or neutral is None or indexing not in _ROW_OF_ITS_OWN:
+        return Fill(binding.destination, write, probe)
+
+    def write_changes(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        places = columns.slots if by_slot else range(len(lanes))
+        for place, lane, length in zip(places, lanes, columns.lengths, strict=True):
+            value = row(lane, length)
+            if value is neutral:
+                if held[place] is neutral:
+                    continue
+                held[place] = neutral
+            else:
+                held[place] = None
+            rows[place] = value
+
+    return Fill(binding.destination, write_changes, probe)
+
+
+_ROW_OF_ITS_OWN: Final = (Indexing.ACTIVE_ROW, Indexing.PHYSICAL_REQUEST_ROW)
+
+
+def keeps_held_rows(binding: ValueBinding) -> bool:
+    """Whether the binding's fill keeps `HeldRows`, whatever its destination."""
+    return binding.source in NEUTRAL and binding.indexing in _ROW_OF_ITS_OWN
