@@ -285,3 +285,23 @@ def test_a_known_entry_is_not_written_again(tmp_path: Path) -> None:
     assert folder.write(page(1), b"another")
     assert folder.read(page(1)) == content_of(page(1))
     assert folder.counters.written == 1
+
+
+def test_nothing_is_known_while_files_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of another engine are deleted too, and none can be found on the way."""
+    EntryFolder(tmp_path, ROOMY).write(page(2), content_of(page(2)))
+    folder = EntryFolder(tmp_path, ROOMY)
+    folder.write(page(1), content_of(page(1)))
+    found: list[int] = []
+    unlink = Path.unlink
+
+    def watched(path: Path, missing_ok: bool = False) -> None:
+        found.append(len(folder))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    folder.clear()
+    assert found == [0, 0]
+    assert not list(tmp_path.iterdir())

@@ -158,12 +158,18 @@ class EntryFolder:
             self._entries, self._lengths, self._nbytes = {}, SnapshotLengths(), 0
 
     def clear(self) -> None:
-        """Deletes every content file, whoever wrote it. For the writing thread."""
-        self.list_again()
-        with self._lock:
-            entries = list(self._entries.values())
-        for entry in entries:
-            self._delete(entry)
+        """Deletes every content file, whoever wrote it. For the writing thread. None is known
+        meanwhile: a fetch must not find what is about to go."""
+        self.forget()
+        try:
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    with suppress(OSError):
+                        entry = named_entry(file.name, file.stat(follow_symlinks=False).st_size)
+                        if entry is not None:
+                            self._delete(entry)
+        except OSError as error:
+            self._complain("can't be listed", error)
 
     # ------------------------------------------------------------ what is there
 
