@@ -61,11 +61,12 @@ def test_what_a_stored_core_doesn_t_record_is_said_as_such(name: str, tmp_path: 
     options = ["--core-key", key] if key else []
     status, output = run(stored.folder, checkpoint_of(name, tmp_path), "--check", *options)
     assert status in ((4, 3) if key else (0, 3))
+    assert "options" not in output
     if "generator" in stored.open().deployment.rebuild.tools:
+        assert "the core doesn't record it" not in output
         return
     assert "tool: generator: the core doesn't record it, ignition " in output
     assert "tool: helios-serve: the core records 'not installed', Ignition no longer does" in output
-    assert "options" not in output
     if key:
         assert "not compared: the carrier: index version 4 is read by this Ignition" in output
         assert "not compared: the stored bytes of 5 resources" in output
