@@ -75,6 +75,14 @@ class Fences:
                 self._counters.empty_lanes += 1
             elif resident.ending is not Ending.FAILED:
                 finish = self._accept(resident, answer, events)
+                if (
+                    finish is None
+                    and not work.tokens
+                    and not self._windows
+                    and not resident.progress.request.host_stops
+                    and resident.phase is not Phase.ENDING
+                ):
+                    continue  # one more token, as nearly always: nothing follows
                 accepted = _Accepted(resident, finish, work)
                 reported = answer.tokens and resident.ending not in _UNREPORTED
                 if reported and resident.progress.request.host_stops:
