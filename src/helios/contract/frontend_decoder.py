@@ -116,6 +116,18 @@ def _tool_syntax(message: Any, where: str) -> ToolSyntax:
         separator=_syntax(message.separator, join(where, "separator")),
         dialect=_syntax(message.dialect, join(where, "dialect")),
         wrapping_newlines=message.wrapping_newlines,
+        call_open=_syntax(message.call_open, join(where, "call_open")),
+        name_close=_syntax(message.name_close, join(where, "name_close")),
+        call_close=_syntax(message.call_close, join(where, "call_close")),
+        argument_open=_syntax(message.argument_open, join(where, "argument_open")),
+        argument_name_close=_syntax(
+            message.argument_name_close, join(where, "argument_name_close")
+        ),
+        value_open=_syntax(message.value_open, join(where, "value_open")),
+        argument_close=_syntax(message.argument_close, join(where, "argument_close")),
+        name_prefix=_syntax(message.name_prefix, join(where, "name_prefix")),
+        name_keys=each(message.name_keys, join(where, "name_keys"), name),
+        arguments_keys=each(message.arguments_keys, join(where, "arguments_keys"), name),
     )
 
 

@@ -196,13 +196,24 @@ class EnvelopeSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ToolSyntax:
-    """Delimiters of tool calls."""
+    """Delimiters of tool calls. `open` and `close` enclose one call, or a run of calls where
+    `call_open` and `call_close` enclose each; what a parser has no use for is empty."""
 
     open: str
-    close: str
-    separator: str
-    dialect: str
-    wrapping_newlines: bool
+    close: str = ""
+    separator: str = ""
+    dialect: str = ""
+    wrapping_newlines: bool = False
+    call_open: str = ""
+    name_close: str = ""
+    call_close: str = ""
+    argument_open: str = ""
+    argument_name_close: str = ""
+    value_open: str = ""
+    argument_close: str = ""
+    name_prefix: str = ""
+    name_keys: tuple[str, ...] = ()
+    arguments_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

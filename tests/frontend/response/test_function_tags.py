@@ -1,0 +1,119 @@
+"""Calls as tags that carry names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ignition.preparation import syntaxes
+from tests.frontend.response.reading import QUOTE, Response, Syntax, every_way, syntax
+
+QWEN = syntax(
+    "qwen",
+    tool_parser="FUNCTION_TAGS",
+    tool_syntax=syntaxes.FUNCTION_TAGS,
+    reasoning_parser="THINK_TAGS",
+    reasoning_syntax=syntaxes.THINK_TAGS_ENDED_BY_CALLS,
+    tokens=["<tool_call>", "</tool_call>", "<think>", "</think>"],
+)
+SPELLED = syntax(
+    "function tags without tokens",
+    tool_parser="FUNCTION_TAGS",
+    tool_syntax=syntaxes.FUNCTION_TAGS,
+    reasoning_parser="THINK_TAGS",
+    reasoning_syntax=syntaxes.THINK_TAGS_ENDED_BY_CALLS,
+)
+INTEGER, BOOLEAN, STRING = {"type": "integer"}, {"type": "boolean"}, {"type": "string"}
+
+
+def _read(
+    text: str, tools: dict[str, Any] | None, *, thinking: bool = False, by: Syntax = QWEN
+) -> Response:
+    """Reads the text in every way, which must agree."""
+    marked = by.marked(text)
+    first = by.read(marked, tools, thinking=thinking)
+    for pieces in every_way(marked):
+        assert by.read(pieces, tools, thinking=thinking) == first, pieces
+    return first
+
+
+def _call(name: str, *arguments: tuple[str, str]) -> str:
+    body = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments)
+    return f"<tool_call>\n<function={name}>\n{body}</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize("by", [QWEN, SPELLED], ids=lambda by: by.name)
+@pytest.mark.parametrize(
+    ("text", "tools", "calls"),
+    [
+        (
+            "<tool_call>\n<function=fly>\n<parameter=to\nOslo\n</parameter>\n</function>\n"
+            "</tool_call>",
+            {"fly": {}},
+            [("fly", {"to": "Oslo"})],
+        ),
+        (
+            _call("roll", ("n", "6"), ("ok", "true")),
+            {"roll": {"n": INTEGER, "ok": BOOLEAN}},
+            [("roll", {"n": 6, "ok": True})],
+        ),
+        (_call("tick") + "\n" + _call("tick"), {"tick": {}}, [("tick", {}), ("tick", {})]),
+        (
+            _call("add", ("a", "1")) + "\n" + _call("add", ("a", "2")),
+            {"add": {"a": INTEGER}},
+            [("add", {"a": 1}), ("add", {"a": 2})],
+        ),
+        (
+            _call("sh", ("cmd", 'make -s && echo "<ok>" 2>&1')),
+            {"sh": {"cmd": STRING}},
+            [("sh", {"cmd": 'make -s && echo "<ok>" 2>&1'})],
+        ),
+    ],
+    ids=["A02", "A05", "A08", "A14", "A20"],
+)
+def test_calls(by: Syntax, text: str, tools: dict[str, Any], calls: list[Any]) -> None:
+    response = _read(text, tools, by=by)
+    assert response.named == calls
+    assert response.content == response.reasoning == ""
+
+
+def test_quoted_opener_is_text_with_and_without_tools() -> None:
+    text = "The marker `<tool_call>` starts a call. Then text."
+    for tools in (None, {"tick": {}}):
+        assert _read(text, tools) == Response(content=text)
+
+
+def test_text_before_a_call_keeps_no_space() -> None:
+    response = _read("Let me see:\n\n" + _call("ls"), {"ls": {}})
+    assert response.content == "Let me see:"
+    assert response.named == [("ls", {})]
+
+
+def test_blank_line_between_reasoning_and_call_is_no_content() -> None:
+    response = _read("ok\n</think>\n\n" + _call("go"), {"go": {}}, thinking=True)
+    assert (response.reasoning, response.content) == ("ok", "")
+    assert response.named == [("go", {})]
+
+
+def test_call_ends_reasoning() -> None:
+    response = _read("ok\n" + _call("go") + "\nafter", {"go": {}}, thinking=True)
+    assert (response.reasoning, response.content) == ("ok", "after")
+    assert response.named == [("go", {})]
+
+
+def test_value_may_spell_tags() -> None:
+    value = f"a</parameter> b <{QUOTE}/tool_call> c"
+    response = _read(_call("say", ("text", value)), {"say": {"text": STRING}})
+    assert response.named == [("say", {"text": value.replace(QUOTE, "")})]
+
+
+@pytest.mark.parametrize("cut", range(1, 75))
+def test_cut_call_has_valid_arguments(cut: int) -> None:
+    text = QWEN.marked(_call("say", ("text", 'h\u00e9 "l" \\ o'), ("n", "12")))[:-cut]
+    response = QWEN.read(text, {"say": {"text": STRING, "n": INTEGER}})
+    assert response.content == ""
+    for call in response.calls:
+        whole = {"text": 'h\u00e9 "l" \\ o'}
+        shorter = [{"text": whole["text"][:n]} for n in range(len(whole["text"]))]
+        assert call.value in ({}, *shorter, whole, {**whole, "n": 12})
