@@ -23,23 +23,23 @@ class Content(NamedTuple):
 
 
 class CallBegin(NamedTuple):
-    """A call of a tool begins; its name is whole. `index` counts calls from 0."""
+    """A call of a tool begins; its name is whole. `call` counts from 0."""
 
-    index: int
+    call: int
     name: str
 
 
 class CallArguments(NamedTuple):
     """Text to append to a call's arguments. All of it together is one JSON object."""
 
-    index: int
+    call: int
     fragment: str
 
 
 class CallEnd(NamedTuple):
     """A call is over. `complete` is False where the response ended, or broke off, inside it."""
 
-    index: int
+    call: int
     complete: bool
 
 
@@ -105,7 +105,7 @@ class Sink:
             return
         deltas, index = self._deltas, self._calls - 1
         last = deltas[-1] if deltas else None
-        if isinstance(last, CallArguments) and last.index == index:
+        if isinstance(last, CallArguments) and last.call == index:
             deltas[-1] = CallArguments(index, last.fragment + fragment)
         else:
             deltas.append(CallArguments(index, fragment))
