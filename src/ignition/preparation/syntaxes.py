@@ -24,7 +24,54 @@ FUNCTION_TAGS: Final = ToolSyntax(
     argument_close="</parameter>",
 )
 
-THINK_TAGS: Final = ReasoningSyntax(open="<think>", close="</think>", wrapping_newlines=True)
-THINK_TAGS_ENDED_BY_CALLS: Final = ReasoningSyntax(
-    open="<think>", close="</think>", wrapping_newlines=True, terminal_marker="<tool_call>"
+# GLM-4.5 and 4.6: tool parser ARGUMENT_TAGS. From GLM-4.7 on there is nothing between the tags.
+ARGUMENT_TAGS_ON_LINES: Final = ToolSyntax(
+    open="<tool_call>",
+    close="</tool_call>",
+    separator="\n",
+    argument_open="<arg_key>",
+    argument_name_close="</arg_key>",
+    value_open="<arg_value>",
+    argument_close="</arg_value>",
 )
+ARGUMENT_TAGS: Final = ToolSyntax(
+    open="<tool_call>",
+    close="</tool_call>",
+    argument_open="<arg_key>",
+    argument_name_close="</arg_key>",
+    value_open="<arg_value>",
+    argument_close="</arg_value>",
+)
+
+
+def _dsml(block: str, space: str = "") -> ToolSyntax:
+    """A dialect of DSML: the block's name, and what stands before each name in a tag."""
+    tag = f"\uff5cDSML\uff5c{space}"
+    return ToolSyntax(
+        open=f"<{tag}{block}>",
+        close=f"</{tag}{block}>",
+        separator="\n",
+        call_open=f'<{tag}invoke name="',
+        name_close='">',
+        call_close=f"</{tag}invoke>",
+        argument_open=f'<{tag}parameter name="',
+        argument_name_close='"',
+        value_open=">",
+        argument_close=f"</{tag}parameter>",
+    )
+
+
+# DeepSeek V3.2, V4 and V4.1: tool parser DSML.
+DSML_FUNCTION_CALLS: Final = _dsml("function_calls")
+DSML_TOOL_CALLS: Final = _dsml("tool_calls")
+DSML_CALLS: Final = _dsml("calls", " ")
+
+THINK_TAGS: Final = ReasoningSyntax(open="<think>", close="</think>", wrapping_newlines=True)
+THINK_TAGS_BARE: Final = ReasoningSyntax(open="<think>", close="</think>")
+
+
+def think_tags_ended_by(tools: ToolSyntax, *, newlines: bool = False) -> ReasoningSyntax:
+    """Think tags that a call ends, too."""
+    return ReasoningSyntax(
+        open="<think>", close="</think>", wrapping_newlines=newlines, terminal_marker=tools.open
+    )

@@ -153,3 +153,14 @@ def every_way(text: str) -> list[list[str]]:
     ways = [[text], list(text)]
     ways += [[text[:cut], text[cut:]] for cut in range(1, len(text))]
     return ways
+
+
+def read_every_way(
+    by: Syntax, text: str, tools: dict[str, Any] | None, *, thinking: bool = False
+) -> Response:
+    """Reads the text in every way, which must agree."""
+    marked = by.marked(text)
+    first = by.read(marked, tools, thinking=thinking)
+    for pieces in every_way(marked):
+        assert by.read(pieces, tools, thinking=thinking) == first, pieces
+    return first

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tests.frontend.response import test_argument_tags as argument_tags
+from tests.frontend.response import test_function_tags as function_tags
+from tests.frontend.response import test_invocation_tags as invocation_tags
 from tests.frontend.response.reading import Syntax
-from tests.frontend.response.test_function_tags import QWEN, SPELLED
 
 TOOLS: Final[dict[str, Any]] = {
     "tick": {},
@@ -31,7 +33,48 @@ _FUNCTION_TAGS: Final = (
     "</think>",
     "\n</think>\n\n",
 )
+_ARGUMENT_TAGS: Final = (
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_call>add",
+    "<tool_call>say\n",
+    "tick",
+    "<arg_key>a</arg_key>",
+    "<arg_key>text</arg_key>\n",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "<arg_value>5</arg_value>",
+    '<arg_value>{"k": [1]}</arg_value>\n',
+    "<think>",
+    "</think>",
+)
+_INVOCATIONS: Final = (
+    "[calls]",
+    "[/calls]",
+    '[calls]\n[invoke say">\n',
+    '[invoke add">\n',
+    '[invoke tick">\n\n[/invoke]\n',
+    "[invoke ",
+    "[/invoke]",
+    '[parameter text" string="true">',
+    '[parameter a" string="false">5[/parameter]\n',
+    '[parameter b">',
+    "[parameter ",
+    "[/parameter]",
+    "<think>",
+    "</think>",
+)
+
+
+def _written(by: Syntax) -> tuple[str, ...]:
+    return tuple(invocation_tags.written(by, fragment) for fragment in _INVOCATIONS)
+
+
 EVERY: Final[list[tuple[Syntax, tuple[str, ...]]]] = [
-    (QWEN, _FUNCTION_TAGS),
-    (SPELLED, _FUNCTION_TAGS),
+    (function_tags.QWEN, _FUNCTION_TAGS),
+    (function_tags.SPELLED, _FUNCTION_TAGS),
+    *((by, _ARGUMENT_TAGS) for by in argument_tags.EVERY),
+    *((by, _written(by)) for by in invocation_tags.EVERY),
 ]

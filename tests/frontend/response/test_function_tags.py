@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ignition.preparation import syntaxes
-from tests.frontend.response.reading import QUOTE, Response, Syntax, every_way, syntax
+from tests.frontend.response.reading import QUOTE, Response, Syntax, read_every_way, syntax
 
 QWEN = syntax(
     "qwen",
     tool_parser="FUNCTION_TAGS",
     tool_syntax=syntaxes.FUNCTION_TAGS,
     reasoning_parser="THINK_TAGS",
-    reasoning_syntax=syntaxes.THINK_TAGS_ENDED_BY_CALLS,
+    reasoning_syntax=syntaxes.think_tags_ended_by(syntaxes.FUNCTION_TAGS, newlines=True),
     tokens=["<tool_call>", "</tool_call>", "<think>", "</think>"],
 )
 SPELLED = syntax(
@@ -22,20 +22,9 @@ SPELLED = syntax(
     tool_parser="FUNCTION_TAGS",
     tool_syntax=syntaxes.FUNCTION_TAGS,
     reasoning_parser="THINK_TAGS",
-    reasoning_syntax=syntaxes.THINK_TAGS_ENDED_BY_CALLS,
+    reasoning_syntax=syntaxes.think_tags_ended_by(syntaxes.FUNCTION_TAGS, newlines=True),
 )
 INTEGER, BOOLEAN, STRING = {"type": "integer"}, {"type": "boolean"}, {"type": "string"}
-
-
-def _read(
-    text: str, tools: dict[str, Any] | None, *, thinking: bool = False, by: Syntax = QWEN
-) -> Response:
-    """Reads the text in every way, which must agree."""
-    marked = by.marked(text)
-    first = by.read(marked, tools, thinking=thinking)
-    for pieces in every_way(marked):
-        assert by.read(pieces, tools, thinking=thinking) == first, pieces
-    return first
 
 
 def _call(name: str, *arguments: tuple[str, str]) -> str:
@@ -73,7 +62,7 @@ def _call(name: str, *arguments: tuple[str, str]) -> str:
     ids=["A02", "A05", "A08", "A14", "A20"],
 )
 def test_calls(by: Syntax, text: str, tools: dict[str, Any], calls: list[Any]) -> None:
-    response = _read(text, tools, by=by)
+    response = read_every_way(by, text, tools)
     assert response.named == calls
     assert response.content == response.reasoning == ""
 
@@ -81,30 +70,30 @@ def test_calls(by: Syntax, text: str, tools: dict[str, Any], calls: list[Any]) -
 def test_quoted_opener_is_text_with_and_without_tools() -> None:
     text = "The marker `<tool_call>` starts a call. Then text."
     for tools in (None, {"tick": {}}):
-        assert _read(text, tools) == Response(content=text)
+        assert read_every_way(QWEN, text, tools) == Response(content=text)
 
 
 def test_text_before_a_call_keeps_no_space() -> None:
-    response = _read("Let me see:\n\n" + _call("ls"), {"ls": {}})
+    response = read_every_way(QWEN, "Let me see:\n\n" + _call("ls"), {"ls": {}})
     assert response.content == "Let me see:"
     assert response.named == [("ls", {})]
 
 
 def test_blank_line_between_reasoning_and_call_is_no_content() -> None:
-    response = _read("ok\n</think>\n\n" + _call("go"), {"go": {}}, thinking=True)
+    response = read_every_way(QWEN, "ok\n</think>\n\n" + _call("go"), {"go": {}}, thinking=True)
     assert (response.reasoning, response.content) == ("ok", "")
     assert response.named == [("go", {})]
 
 
 def test_call_ends_reasoning() -> None:
-    response = _read("ok\n" + _call("go") + "\nafter", {"go": {}}, thinking=True)
+    response = read_every_way(QWEN, "ok\n" + _call("go") + "\nafter", {"go": {}}, thinking=True)
     assert (response.reasoning, response.content) == ("ok", "after")
     assert response.named == [("go", {})]
 
 
 def test_value_may_spell_tags() -> None:
     value = f"a</parameter> b <{QUOTE}/tool_call> c"
-    response = _read(_call("say", ("text", value)), {"say": {"text": STRING}})
+    response = read_every_way(QWEN, _call("say", ("text", value)), {"say": {"text": STRING}})
     assert response.named == [("say", {"text": value.replace(QUOTE, "")})]
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from helios.contract.model import ToolSyntax
 from helios.frontend.response.arguments import ArgumentWriter
 from helios.frontend.response.deltas import Sink
-from helios.frontend.response.marked_text import MarkerSigns
+from helios.frontend.response.marked_text import MarkerSigns, is_signed
 from helios.frontend.response.matching import (
     Markers,
     Source,
@@ -30,11 +30,10 @@ from helios.frontend.response.matching import (
     starts,
     starts_with_any,
 )
+from helios.frontend.response.names import NAME_LIMIT, is_name, may_become_name
 from helios.frontend.response.parameter_types import ToolSchemas, json_of
 
-_NAME_LIMIT: Final = 256  # characters
 _NAME_END: Final = re.compile(r"[>\n]")
-_NO_NAME: Final = re.compile(r"[\s<>=/\ud800-\udfff]")
 _STRING: Final = frozenset(["string"])
 
 
@@ -52,7 +51,7 @@ class FunctionTags:
         self.openers: tuple[str, ...] = (self._open, self._call_open)
         self._between = Markers([*self.openers, self._close, self._call_close, self._argument_open])
         ends = [self._argument_close, self._call_close, "\n" + self._argument_open]
-        if len(self._close) == 1:
+        if is_signed(self._close):
             ends.append(self._close)
         self._value_ends = Markers(ends)
         self._writer: ArgumentWriter | None = None
@@ -89,7 +88,7 @@ class FunctionTags:
         if self._in_value and self._kinds == _STRING:
             text = self._value_ends.find(source.text, final=False).before
             self._writer.text(self._plain(text.removesuffix("\n")))
-        self._end_call(complete=False)
+        self._end_call(complete=not self._in_value)
 
     # ------------------------------------------------------------ states
 
@@ -237,14 +236,12 @@ class FunctionTags:
 
     def _has_name(self, text: str, *, final: bool, declared: bool) -> Verdict:
         """Whether a legal name stands here, and its end; a `declared` one if that is asked."""
-        found = _NAME_END.search(text, 0, _NAME_LIMIT + 1)
+        found = _NAME_END.search(text, 0, NAME_LIMIT + 1)
         if found is None:
-            over = final or len(text) > _NAME_LIMIT or _NO_NAME.search(text) is not None
-            return Verdict.NO if over else Verdict.MORE
+            return Verdict.MORE if not final and may_become_name(text.strip()) else Verdict.NO
         name = text[: found.start()].strip()
-        if not name or _NO_NAME.search(name):
-            return Verdict.NO
-        return Verdict.YES if not declared or self._tools.declares(name) else Verdict.NO
+        known = is_name(name) and (not declared or self._tools.declares(name))
+        return Verdict.YES if known else Verdict.NO
 
     def _more(self, text: str) -> None:
         assert self._writer is not None

@@ -2,8 +2,8 @@
 
 A marker that is one token of the vocabulary counts only as that token: whoever spells it in other
 tokens writes text. So each such token is given to parsers as one character that no text can
-contain, a lone surrogate; everything else about them is plain string work. A marker that is no
-token of its own is looked for by its spelling.
+contain, a lone surrogate; everything else about them is plain string work. The same goes for a
+marker that has such a token in it. One that has none is looked for by its spelling.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
 
 class MarkerSigns:
-    """How markers look to a parser. `tokens` gives the markers that are one token their ids."""
+    """How markers look to a parser. `tokens` gives the ids of the tokens that are markers or a
+    part of one."""
 
     def __init__(self, tokens: Mapping[str, int] | None = None) -> None:
-        tokens = tokens or {}
-        self._signs = {marker: chr(_FIRST + i) for i, marker in enumerate(tokens)}
-        self._spellings = {sign: marker for marker, sign in self._signs.items()}
-        self.by_token = {token: self._signs[marker] for marker, token in tokens.items()}
+        longest_first = sorted(tokens or {}, key=len, reverse=True)
+        self._signs = {content: chr(_FIRST + i) for i, content in enumerate(longest_first)}
+        self._spellings = {sign: content for content, sign in self._signs.items()}
+        self.by_token = {token: self._signs[content] for content, token in (tokens or {}).items()}
 
     def sign(self, marker: str) -> str:
-        """What stands for a marker in a parser's text: its sign, or its spelling."""
-        return self._signs.get(marker, marker)
-
-    def is_token(self, marker: str) -> bool:
-        """Whether the marker counts only as its token."""
-        return marker in self._signs
+        """What stands for a marker in a parser's text: its spelling, with signs for its tokens."""
+        for content, sign in self._signs.items():
+            marker = marker.replace(content, sign)
+        return marker
 
     def plain(self, text: str) -> str:
         """A parser's text as a reader sees it: signs as their spelling."""
@@ -44,18 +43,25 @@ class MarkerSigns:
         return _SIGNS.sub(lambda found: self._spellings.get(found[0], ""), text)
 
 
+def is_signed(marker: str) -> bool:
+    """Whether what stands for a marker holds a sign, so that no text can spell it."""
+    return _SIGNS.search(marker) is not None
+
+
 def marker_signs(
     tokenizer: Tokenizer, markers: Iterable[str], *, strictly: Iterable[str] = ()
 ) -> MarkerSigns:
-    """Signs for those `markers` that are added tokens, and for those in `strictly` that the
+    """Signs for the added tokens that `markers` are or hold, and for those in `strictly` that the
     tokenizer encodes as one token of any kind."""
     found: dict[str, int] = {}
-    added = {token.content: token.id for token in tokenizer.added.values()}
-    for marker in markers:
-        if marker in added:
-            found[marker] = added[marker]
-    for marker in strictly:
-        ids = tokenizer.encode(marker) if marker and marker not in found else []
+    for marker in filter(None, markers):
+        for token in tokenizer.encode(marker):
+            added = tokenizer.added.get(token)
+            # One character may be part of any text.
+            if added is not None and len(added.content) > 1 and added.content in marker:
+                found[added.content] = token
+    for marker in filter(None, strictly):
+        ids = tokenizer.encode(marker)
         if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == marker.encode():
             found[marker] = ids[0]
     return MarkerSigns(found)

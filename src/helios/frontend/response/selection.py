@@ -11,7 +11,9 @@ from typing import Final
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract, ToolSyntax
+from helios.frontend.response.argument_tags import ArgumentTags
 from helios.frontend.response.function_tags import FunctionTags
+from helios.frontend.response.invocation_tags import InvocationTags
 from helios.frontend.response.marked_text import MarkerSigns, marker_signs
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import Machine, ResponseParser
@@ -20,6 +22,8 @@ from helios.frontend.tokenizer import Tokenizer
 
 _CALLS: Final[dict[ToolParser, Callable[[ToolSyntax, MarkerSigns, ToolSchemas], CallSyntax]]] = {
     ToolParser.FUNCTION_TAGS: FunctionTags,
+    ToolParser.ARGUMENT_TAGS: ArgumentTags,
+    ToolParser.DSML: InvocationTags,
 }
 
 

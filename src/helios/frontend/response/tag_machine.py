@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from helios.frontend.response.deltas import Sink
-from helios.frontend.response.marked_text import MarkerSigns
+from helios.frontend.response.marked_text import MarkerSigns, is_signed
 from helios.frontend.response.matching import Markers, Source, Verdict, starts
 
 _LINES_AFTER_REASONING: Final = 2
@@ -69,7 +69,7 @@ class TagMachine:
         if think is not None:
             inside = [think.close, *(openers if think.ended_by_calls else ())]
             before = [*openers, think.open]
-            if len(think.close) == 1:  # it counts only as its token, so it can't be text
+            if is_signed(think.close):  # so that it can't be text
                 before.append(think.close)
                 after.append(think.close)
         self._inside, self._before, self._after = map(Markers, (inside, before, after))
