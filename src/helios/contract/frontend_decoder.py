@@ -128,6 +128,7 @@ def _tool_syntax(message: Any, where: str) -> ToolSyntax:
         name_prefix=_syntax(message.name_prefix, join(where, "name_prefix")),
         name_keys=each(message.name_keys, join(where, "name_keys"), name),
         arguments_keys=each(message.arguments_keys, join(where, "arguments_keys"), name),
+        call_id_open=_syntax(message.call_id_open, join(where, "call_id_open")),
     )
 
 

@@ -214,6 +214,7 @@ class ToolSyntax:
     name_prefix: str = ""
     name_keys: tuple[str, ...] = ()
     arguments_keys: tuple[str, ...] = ()
+    call_id_open: str = ""
 
 
 @dataclass(frozen=True, slots=True)

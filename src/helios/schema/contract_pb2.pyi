@@ -515,7 +515,7 @@ class EnvelopeSyntax(_message.Message):
     def __init__(self, assistant_start: _Optional[str] = ..., message_end: _Optional[str] = ...) -> None: ...
 
 class ToolSyntax(_message.Message):
-    __slots__ = ("open", "close", "separator", "dialect", "wrapping_newlines", "call_open", "name_close", "call_close", "argument_open", "argument_name_close", "value_open", "argument_close", "name_prefix", "name_keys", "arguments_keys")
+    __slots__ = ("open", "close", "separator", "dialect", "wrapping_newlines", "call_open", "name_close", "call_close", "argument_open", "argument_name_close", "value_open", "argument_close", "name_prefix", "name_keys", "arguments_keys", "call_id_open")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     SEPARATOR_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +531,7 @@ class ToolSyntax(_message.Message):
     NAME_PREFIX_FIELD_NUMBER: _ClassVar[int]
     NAME_KEYS_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_KEYS_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_OPEN_FIELD_NUMBER: _ClassVar[int]
     open: str
     close: str
     separator: str
@@ -546,7 +547,8 @@ class ToolSyntax(_message.Message):
     name_prefix: str
     name_keys: _containers.RepeatedScalarFieldContainer[str]
     arguments_keys: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, open: _Optional[str] = ..., close: _Optional[str] = ..., separator: _Optional[str] = ..., dialect: _Optional[str] = ..., wrapping_newlines: _Optional[bool] = ..., call_open: _Optional[str] = ..., name_close: _Optional[str] = ..., call_close: _Optional[str] = ..., argument_open: _Optional[str] = ..., argument_name_close: _Optional[str] = ..., value_open: _Optional[str] = ..., argument_close: _Optional[str] = ..., name_prefix: _Optional[str] = ..., name_keys: _Optional[_Iterable[str]] = ..., arguments_keys: _Optional[_Iterable[str]] = ...) -> None: ...
+    call_id_open: str
+    def __init__(self, open: _Optional[str] = ..., close: _Optional[str] = ..., separator: _Optional[str] = ..., dialect: _Optional[str] = ..., wrapping_newlines: _Optional[bool] = ..., call_open: _Optional[str] = ..., name_close: _Optional[str] = ..., call_close: _Optional[str] = ..., argument_open: _Optional[str] = ..., argument_name_close: _Optional[str] = ..., value_open: _Optional[str] = ..., argument_close: _Optional[str] = ..., name_prefix: _Optional[str] = ..., name_keys: _Optional[_Iterable[str]] = ..., arguments_keys: _Optional[_Iterable[str]] = ..., call_id_open: _Optional[str] = ...) -> None: ...
 
 class ReasoningSyntax(_message.Message):
     __slots__ = ("open", "close", "terminal_marker", "wrapping_newlines")

@@ -66,6 +66,32 @@ DSML_FUNCTION_CALLS: Final = _dsml("function_calls")
 DSML_TOOL_CALLS: Final = _dsml("tool_calls")
 DSML_CALLS: Final = _dsml("calls", " ")
 
+# Hermes, Qwen2.5, Qwen3, Qwen3-VL: tool parser TAGGED_JSON.
+TAGGED_JSON: Final = ToolSyntax(
+    open="<tool_call>", close="</tool_call>", separator="\n", wrapping_newlines=True
+)
+
+# Llama 3.x: tool parser BARE_JSON.
+BARE_JSON: Final = ToolSyntax(
+    open="<|python_tag|>",
+    separator=";",
+    name_keys=["name"],
+    arguments_keys=["parameters", "arguments"],
+)
+
+# Mistral, Magistral, Devstral, old layout and new: tool parser CALL_LIST_JSON.
+CALL_LIST: Final = ToolSyntax(open="[TOOL_CALLS]", name_close="[ARGS]", call_id_open="[CALL_ID]")
+
+# Kimi K2 and K2.5: tool parser SECTIONS.
+CALL_SECTIONS: Final = ToolSyntax(
+    open="<|tool_calls_section_begin|>",
+    close="<|tool_calls_section_end|>",
+    call_open="<|tool_call_begin|>",
+    name_close="<|tool_call_argument_begin|>",
+    call_close="<|tool_call_end|>",
+    name_prefix="functions.",
+)
+
 THINK_TAGS: Final = ReasoningSyntax(open="<think>", close="</think>", wrapping_newlines=True)
 THINK_TAGS_BARE: Final = ReasoningSyntax(open="<think>", close="</think>")
 
@@ -75,3 +101,7 @@ def think_tags_ended_by(tools: ToolSyntax, *, newlines: bool = False) -> Reasoni
     return ReasoningSyntax(
         open="<think>", close="</think>", wrapping_newlines=newlines, terminal_marker=tools.open
     )
+
+
+# Magistral and newer Mistral models.
+THINK_BRACKETS: Final = ReasoningSyntax(open="[THINK]", close="[/THINK]")

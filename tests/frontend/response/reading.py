@@ -37,6 +37,7 @@ class Call:
     name: str
     arguments: str = ""
     complete: bool | None = None
+    call_id: str = ""
 
     @property
     def value(self) -> Any:
@@ -69,11 +70,11 @@ def put_together(deltas: Iterable[Delta]) -> Response:
             case Content(text):
                 assert text
                 response.content += text
-            case CallBegin(index, name):
+            case CallBegin(index, name, call_id):
                 assert index == len(response.calls)
                 assert name
                 assert all(call.complete is not None for call in response.calls)
-                response.calls.append(Call(name))
+                response.calls.append(Call(name, call_id=call_id))
             case CallArguments(index, fragment):
                 assert index == len(response.calls) - 1
                 assert fragment

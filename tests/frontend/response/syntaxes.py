@@ -7,6 +7,7 @@ from typing import Any, Final
 from tests.frontend.response import test_argument_tags as argument_tags
 from tests.frontend.response import test_function_tags as function_tags
 from tests.frontend.response import test_invocation_tags as invocation_tags
+from tests.frontend.response import test_json_calls as json_calls
 from tests.frontend.response.reading import Syntax
 
 TOOLS: Final[dict[str, Any]] = {
@@ -66,6 +67,40 @@ _INVOCATIONS: Final = (
     "<think>",
     "</think>",
 )
+_JSON: Final = (
+    "<tool_call>",
+    "</tool_call>",
+    '{"name": "say", "arguments": {',
+    '{"name": "add", "parameters": {"a": 5}}',
+    '{"arguments": {"b": null}, "name": "tick"}',
+    '{"arguments": "{\\"b\\": 1}", "name": "tick"}',
+    '"text": "',
+    '\\"',
+    "\\u00e9",
+    "\\ud83d\\ude80",
+    "[",
+    "]",
+    ":",
+    ",",
+    ";",
+    "-1.5e3",
+    "tick",
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "[TOOL_CALLS]say[ARGS]",
+    "[ARGS]",
+    "[CALL_ID]abcdefghi",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_begin|>functions.say:0",
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+    "<think>",
+    "</think>",
+    "[THINK]",
+    "[/THINK]",
+)
 
 
 def _written(by: Syntax) -> tuple[str, ...]:
@@ -76,5 +111,6 @@ EVERY: Final[list[tuple[Syntax, tuple[str, ...]]]] = [
     (function_tags.QWEN, _FUNCTION_TAGS),
     (function_tags.SPELLED, _FUNCTION_TAGS),
     *((by, _ARGUMENT_TAGS) for by in argument_tags.EVERY),
+    *((by, _JSON) for by in json_calls.EVERY),
     *((by, _written(by)) for by in invocation_tags.EVERY),
 ]

@@ -41,6 +41,7 @@ class ArgumentTags:
         )
         self._value_open, self._value_close = sign(syntax.value_open), sign(syntax.argument_close)
         self.openers: tuple[str, ...] = (self._open,)
+        self.first_only: tuple[str, ...] = ()
         self._after_name = Markers([self._key_open, self._key_close, self._close])
         self._between = Markers([self._open, self._close, self._key_open, self._key_close])
         self._key_ends = Markers([self._key_close, self._value_open, self._close])

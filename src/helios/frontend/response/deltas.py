@@ -23,10 +23,12 @@ class Content(NamedTuple):
 
 
 class CallBegin(NamedTuple):
-    """A call of a tool begins; its name is whole. `call` counts from 0."""
+    """A call of a tool begins; its name is whole. `call` counts from 0; `call_id` is the one that
+    the model gave it, in syntaxes where it does."""
 
     call: int
     name: str
+    call_id: str = ""
 
 
 class CallArguments(NamedTuple):
@@ -55,6 +57,7 @@ class Sink:
         # White space that is content only if content follows it, and whether a call came last.
         self._space = ""
         self._after_call = False
+        self._fresh = True
         self.complete_calls = 0
 
     def take(self) -> list[Delta]:
@@ -92,11 +95,16 @@ class Sink:
             self._append(self._space)
             self._space = ""
 
-    def begin_call(self, name: str) -> None:
+    @property
+    def fresh(self) -> bool:
+        """Whether there has been no content yet, or none since the last call."""
+        return self._fresh
+
+    def begin_call(self, name: str, call_id: str = "") -> None:
         """A call begins; the one before it has ended."""
         self._space = ""
         self._after_call = False
-        self._deltas.append(CallBegin(self._calls, name))
+        self._deltas.append(CallBegin(self._calls, name, call_id))
         self._calls += 1
 
     def arguments(self, fragment: str) -> None:
@@ -113,10 +121,11 @@ class Sink:
     def end_call(self, *, complete: bool) -> None:
         """The call that has begun is over."""
         self._deltas.append(CallEnd(self._calls - 1, complete))
-        self._after_call = True
+        self._after_call = self._fresh = True
         self.complete_calls += complete
 
     def _append(self, text: str) -> None:
+        self._fresh = False
         deltas = self._deltas
         if deltas and isinstance(deltas[-1], Content):
             deltas[-1] = Content(deltas[-1].text + text)

@@ -49,6 +49,7 @@ class FunctionTags:
         self._argument_open = sign(syntax.argument_open)
         self._argument_close = sign(syntax.argument_close)
         self.openers: tuple[str, ...] = (self._open, self._call_open)
+        self.first_only: tuple[str, ...] = ()
         self._between = Markers([*self.openers, self._close, self._call_close, self._argument_open])
         ends = [self._argument_close, self._call_close, "\n" + self._argument_open]
         if is_signed(self._close):

@@ -59,6 +59,7 @@ class InvocationTags:
         self._key_close = sign(syntax.argument_name_close)
         self._head_close = sign(syntax.value_open)
         self.openers: tuple[str, ...] = (self._open,)
+        self.first_only: tuple[str, ...] = ()
         self._between_calls = Markers([self._call_open, self._close])
         self._between_parameters = Markers(
             [self._parameter_open, self._call_close, self._call_open, self._close]

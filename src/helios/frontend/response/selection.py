@@ -12,18 +12,25 @@ from typing import Final
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract, ToolSyntax
 from helios.frontend.response.argument_tags import ArgumentTags
+from helios.frontend.response.call_list import CallList
+from helios.frontend.response.call_sections import CallSections
 from helios.frontend.response.function_tags import FunctionTags
 from helios.frontend.response.invocation_tags import InvocationTags
 from helios.frontend.response.marked_text import MarkerSigns, marker_signs
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import Machine, ResponseParser
 from helios.frontend.response.tag_machine import CallSyntax, TagMachine, ThinkTags
+from helios.frontend.response.tagged_json import BareJson, TaggedJson
 from helios.frontend.tokenizer import Tokenizer
 
 _CALLS: Final[dict[ToolParser, Callable[[ToolSyntax, MarkerSigns, ToolSchemas], CallSyntax]]] = {
     ToolParser.FUNCTION_TAGS: FunctionTags,
     ToolParser.ARGUMENT_TAGS: ArgumentTags,
     ToolParser.DSML: InvocationTags,
+    ToolParser.TAGGED_JSON: TaggedJson,
+    ToolParser.BARE_JSON: BareJson,
+    ToolParser.CALL_LIST_JSON: CallList,
+    ToolParser.SECTIONS: CallSections,
 }
 
 
@@ -79,6 +86,7 @@ def markers(contract: FrontendContract) -> Iterator[str]:
         tools.argument_name_close,
         tools.value_open,
         tools.argument_close,
+        tools.call_id_open,
         reasoning.open,
         reasoning.close,
     )

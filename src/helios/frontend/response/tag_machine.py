@@ -23,6 +23,9 @@ class CallSyntax(Protocol):
     openers: tuple[str, ...]
     """Markers that may begin a call, as signs."""
 
+    first_only: tuple[str, ...]
+    """Those that do only where no content came before."""
+
     def begins(self, text: str, *, final: bool) -> Verdict:
         """Whether `text`, which starts with an opener, begins a call or only mentions one."""
 
@@ -171,6 +174,10 @@ class TagMachine:
             self._state = self._reasoning_newline
             return True
         assert self._calls is not None
+        if marker in self._calls.first_only and not sink.fresh:
+            source.drop(len(marker))
+            sink.content(marker)
+            return True
         match self._calls.begins(source.text, final=source.final):
             case Verdict.MORE:
                 return False
