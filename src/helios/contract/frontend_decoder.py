@@ -41,10 +41,7 @@ def decode_frontend(message: Any, where: str, sampled_tokens: int) -> FrontendCo
         image_layout=enum(ImageLayout, message.image_layout, join(where, "image_layout")),
         eos_ids=eos_ids,
         template_tokens=_template_tokens(message.template_tokens, join(where, "template_tokens")),
-        envelope=EnvelopeSyntax(
-            _syntax(message.envelope.assistant_start, join(where, "envelope.assistant_start")),
-            _syntax(message.envelope.message_end, join(where, "envelope.message_end")),
-        ),
+        envelope=_envelope(message.envelope, join(where, "envelope")),
         tool_syntax=_tool_syntax(message.tool_syntax, join(where, "tool_syntax")),
         reasoning_syntax=_reasoning_syntax(
             message.reasoning_syntax, join(where, "reasoning_syntax")
@@ -92,6 +89,21 @@ def _syntax(value: str, where: str) -> str:
     if len(value) > SYNTAX_LIMIT:
         refuse(where, f"has {len(value)} characters, over the limit of {SYNTAX_LIMIT}")
     return value
+
+
+def _envelope(message: Any, where: str) -> EnvelopeSyntax:
+    return EnvelopeSyntax(
+        assistant_start=_syntax(message.assistant_start, join(where, "assistant_start")),
+        message_end=_syntax(message.message_end, join(where, "message_end")),
+        header_open=_syntax(message.header_open, join(where, "header_open")),
+        header_close=_syntax(message.header_close, join(where, "header_close")),
+        body_closes=each(message.body_closes, join(where, "body_closes"), name),
+        channel_open=_syntax(message.channel_open, join(where, "channel_open")),
+        format_open=_syntax(message.format_open, join(where, "format_open")),
+        generic_recipients=each(
+            message.generic_recipients, join(where, "generic_recipients"), name
+        ),
+    )
 
 
 def _template_tokens(message: Any, where: str) -> TemplateTokens:

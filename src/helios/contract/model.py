@@ -188,10 +188,17 @@ class TemplateTokens:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeSyntax:
-    """What opens an assistant message and what ends any message."""
+    """What opens an assistant message and what ends any message. The rest is for responses of
+    several messages with headers; empty where a response is one message."""
 
     assistant_start: str
     message_end: str
+    header_open: str = ""
+    header_close: str = ""
+    body_closes: tuple[str, ...] = ()
+    channel_open: str = ""
+    format_open: str = ""
+    generic_recipients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -507,12 +507,24 @@ class TemplateTokens(_message.Message):
     def __init__(self, bos_token: _Optional[str] = ..., eos_token: _Optional[str] = ..., pad_token: _Optional[str] = ..., unk_token: _Optional[str] = ..., add_bos_token: _Optional[bool] = ...) -> None: ...
 
 class EnvelopeSyntax(_message.Message):
-    __slots__ = ("assistant_start", "message_end")
+    __slots__ = ("assistant_start", "message_end", "header_open", "header_close", "body_closes", "channel_open", "format_open", "generic_recipients")
     ASSISTANT_START_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_END_FIELD_NUMBER: _ClassVar[int]
+    HEADER_OPEN_FIELD_NUMBER: _ClassVar[int]
+    HEADER_CLOSE_FIELD_NUMBER: _ClassVar[int]
+    BODY_CLOSES_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_OPEN_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_OPEN_FIELD_NUMBER: _ClassVar[int]
+    GENERIC_RECIPIENTS_FIELD_NUMBER: _ClassVar[int]
     assistant_start: str
     message_end: str
-    def __init__(self, assistant_start: _Optional[str] = ..., message_end: _Optional[str] = ...) -> None: ...
+    header_open: str
+    header_close: str
+    body_closes: _containers.RepeatedScalarFieldContainer[str]
+    channel_open: str
+    format_open: str
+    generic_recipients: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, assistant_start: _Optional[str] = ..., message_end: _Optional[str] = ..., header_open: _Optional[str] = ..., header_close: _Optional[str] = ..., body_closes: _Optional[_Iterable[str]] = ..., channel_open: _Optional[str] = ..., format_open: _Optional[str] = ..., generic_recipients: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ToolSyntax(_message.Message):
     __slots__ = ("open", "close", "separator", "dialect", "wrapping_newlines", "call_open", "name_close", "call_close", "argument_open", "argument_name_close", "value_open", "argument_close", "name_prefix", "name_keys", "arguments_keys", "call_id_open")

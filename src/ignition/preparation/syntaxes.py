@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from helios.schema.contract_pb2 import ReasoningSyntax, ToolSyntax
+from helios.schema.contract_pb2 import EnvelopeSyntax, ReasoningSyntax, ToolSyntax
 
 # Qwen3-Coder, Qwen3.5 and later, Nemotron 3: tool parser FUNCTION_TAGS.
 FUNCTION_TAGS: Final = ToolSyntax(
@@ -90,6 +90,43 @@ CALL_SECTIONS: Final = ToolSyntax(
     name_close="<|tool_call_argument_begin|>",
     call_close="<|tool_call_end|>",
     name_prefix="functions.",
+)
+
+# Kimi K3: tool parser XTML, with reasoning parser XTML_THINK where it reasons.
+XTML: Final = ToolSyntax(open="<|open|>", close="<|close|>", separator="<|sep|>")
+
+# Muse Glimmer: tool parser ATEM with reasoning parser RECIPIENT_HEADERS.
+ATEM: Final = ToolSyntax(
+    open="<atem:function_calls>",
+    close="</atem:function_calls>",
+    separator="\n",
+    call_open='<atem:invoke name="',
+    name_close='">',
+    call_close="</atem:invoke>",
+    argument_open='<atem:parameter name="',
+    argument_name_close='"',
+    value_open=">",
+    argument_close="</atem:parameter>",
+)
+RECIPIENT_ENVELOPE: Final = EnvelopeSyntax(
+    assistant_start="<|start|>assistant",
+    message_end="<|eot|>",
+    header_open="<|start|>",
+    header_close="<|message|>",
+    body_closes=["<|eom|>"],
+    generic_recipients=["atem:function_calls"],
+)
+
+# gpt-oss: tool parser CHANNELS with reasoning parser CHANNELS.
+CHANNEL_CALLS: Final = ToolSyntax(name_prefix="functions.")
+CHANNEL_ENVELOPE: Final = EnvelopeSyntax(
+    assistant_start="<|start|>assistant",
+    message_end="<|end|>",
+    header_open="<|start|>",
+    header_close="<|message|>",
+    body_closes=["<|end|>", "<|call|>", "<|return|>"],
+    channel_open="<|channel|>",
+    format_open="<|constrain|>",
 )
 
 THINK_TAGS: Final = ReasoningSyntax(open="<think>", close="</think>", wrapping_newlines=True)

@@ -25,6 +25,7 @@ from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import ResponseParser
 from helios.frontend.response.selection import ResponseReading
+from helios.frontend.response.start import Start
 from helios.schema import contract_pb2
 
 QUOTE = "\ue000"  # put into a marker's spelling where it is to stay text
@@ -95,6 +96,7 @@ class Syntax:
     name: str
     contract: FrontendContract
     tokens: tuple[str, ...]
+    start: Start = Start.ANSWER
 
     @property
     def signs(self) -> MarkerSigns:
@@ -108,20 +110,20 @@ class Syntax:
             text = text.replace(marker, signs.sign(marker))
         return text.replace(QUOTE, "")
 
-    def parser(self, tools: dict[str, Any] | None, *, thinking: bool) -> ResponseParser:
+    def parser(self, tools: dict[str, Any] | None, start: Start) -> ResponseParser:
         """A parser; `tools` maps names to properties' schemas."""
         schemas = None
         if tools is not None:
             schemas = ToolSchemas(
                 {name: {"properties": properties} for name, properties in tools.items()}
             )
-        return ResponseReading(self.contract, self.signs).parser(schemas, thinking=thinking)
+        return ResponseReading(self.contract, self.signs).parser(schemas, start)
 
     def read(
         self, pieces: str | Sequence[str], tools: dict[str, Any] | None, *, thinking: bool = False
     ) -> Response:
         """The response that comes in these pieces, whose marks are set before."""
-        parser = self.parser(tools, thinking=thinking)
+        parser = self.parser(tools, Start.REASONING if thinking else self.start)
         deltas: list[Delta] = []
         for piece in [pieces] if isinstance(pieces, str) else pieces:
             deltas += parser.push(piece)
@@ -135,7 +137,9 @@ def syntax(
     tool_syntax: contract_pb2.ToolSyntax | None = None,
     reasoning_parser: str = "NONE",
     reasoning_syntax: contract_pb2.ReasoningSyntax | None = None,
+    envelope: contract_pb2.EnvelopeSyntax | None = None,
     tokens: Iterable[str] = (),
+    start: Start = Start.ANSWER,
 ) -> Syntax:
     """A syntax by its contract's fields."""
     message = contract_pb2.FrontendContract(
@@ -145,8 +149,9 @@ def syntax(
         image_layout=contract_pb2.IMAGE_LAYOUT_NONE,
         tool_syntax=tool_syntax,
         reasoning_syntax=reasoning_syntax,
+        envelope=envelope,
     )
-    return Syntax(name, decode_frontend(message, "frontend", 100), tuple(tokens))
+    return Syntax(name, decode_frontend(message, "frontend", 100), tuple(tokens), start)
 
 
 def every_way(text: str) -> list[list[str]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.frontend.response import test_argument_tags as argument_tags
+from tests.frontend.response import test_frames as frames
 from tests.frontend.response import test_function_tags as function_tags
 from tests.frontend.response import test_invocation_tags as invocation_tags
 from tests.frontend.response import test_json_calls as json_calls
+from tests.frontend.response import test_xtml as xtml
 from tests.frontend.response.reading import Syntax
 
 TOOLS: Final[dict[str, Any]] = {
@@ -101,6 +103,60 @@ _JSON: Final = (
     "[THINK]",
     "[/THINK]",
 )
+_XTML: Final = (
+    *map(
+        xtml.written,
+        (
+            "[think]",
+            "[/think]",
+            "[response]",
+            "[/response]",
+            "[tools]",
+            "[/tools]",
+            '[tools][call tool="say"]',
+            '[call tool="add" index="1"]',
+            "[call]",
+            "[/call]",
+            '[argument key="text" type="string"]',
+            '[argument key="a" type="number"]5[/argument]',
+            '[argument key="b"]',
+            "[/argument]",
+            '[json type="object"]',
+            '{"a": [1',
+            "[/json]",
+            "[/message]",
+        ),
+    ),
+    "<|open|>",
+    "<|close|>",
+    "<|sep|>",
+)
+_FRAMES: Final = (
+    "<|start|>",
+    "<|start|>assistant",
+    "<|message|>",
+    "<|eom|>",
+    "<|end|>",
+    "<|call|>",
+    "<|channel|>",
+    "<|channel|>analysis",
+    "<|channel|>final",
+    "<|constrain|>json",
+    " to=self<|message|>",
+    " to=user<|message|>",
+    " to=tick<|message|>",
+    " to=functions.say",
+    " to=atem:function_calls",
+    " to",
+    "assistant",
+    frames.atem("tick"),
+    frames.atem("say", '<atem:parameter name="text">a</atem:parameter>'),
+    "<atem:function_calls>",
+    '<atem:invoke name="say">',
+    '<atem:parameter name="text">',
+    "</atem:parameter>",
+    '{"a": 1',
+)
 
 
 def _written(by: Syntax) -> tuple[str, ...]:
@@ -111,6 +167,8 @@ EVERY: Final[list[tuple[Syntax, tuple[str, ...]]]] = [
     (function_tags.QWEN, _FUNCTION_TAGS),
     (function_tags.SPELLED, _FUNCTION_TAGS),
     *((by, _ARGUMENT_TAGS) for by in argument_tags.EVERY),
+    *((by, _XTML) for by in xtml.EVERY),
+    *((by, _FRAMES) for by in frames.EVERY),
     *((by, _JSON) for by in json_calls.EVERY),
     *((by, _written(by)) for by in invocation_tags.EVERY),
 ]

@@ -30,6 +30,11 @@ class ArgumentWriter:
         self._count = 0
         self._in_string = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether an argument has been written."""
+        return self._count > 0
+
     def begin(self, name: str) -> None:
         """A call begins."""
         self._count = 0

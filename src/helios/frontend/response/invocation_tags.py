@@ -36,8 +36,7 @@ _HEAD_LIMIT: Final = 4 * NAME_LIMIT  # characters of a parameter's opening tag
 
 
 class InvocationTags:
-    """One response's calls. `tools` declares types; `only` is the one name that counts, None for
-    any."""
+    """One response's calls. `tools` declares types; `counts` says which names do."""
 
     def __init__(
         self,
@@ -45,11 +44,11 @@ class InvocationTags:
         signs: MarkerSigns,
         tools: ToolSchemas,
         *,
-        only: str | None = None,
+        counts: Callable[[str], bool] = is_name,
     ) -> None:
         self._plain = signs.plain
         self._tools = tools
-        self._only = only
+        self._counts = counts
         sign = signs.sign
         self._open, self._close = sign(syntax.open), sign(syntax.close)
         self._call_open, self._call_close = sign(syntax.call_open), sign(syntax.call_close)
@@ -72,6 +71,9 @@ class InvocationTags:
         self._is_json = False
         self._value: list[str] = []
         self._in_parameter = False
+        self._outside = Markers([self._open])
+        self._entered = False
+        self._ended_calls = 0
 
     def begins(self, text: str, *, final: bool) -> Verdict:
         """As `CallSyntax` says. An opener that text can't spell needs nothing after it."""
@@ -86,6 +88,21 @@ class InvocationTags:
 
     def step(self, source: Source, sink: Sink) -> bool | None:
         """As `CallSyntax` says."""
+        return self._state(source, sink)
+
+    def step_in_message(self, source: Source, sink: Sink) -> bool | None:
+        """As `step`, in a message of its own: noise may stand before the block, and the message
+        is over, whatever else it holds, after one call."""
+        if self._state == self._block and self._ended_calls:
+            return None
+        if not self._entered:
+            before, marker = self._outside.find(source.text, final=source.final)
+            source.drop(len(before))
+            if marker is None:
+                return False
+            self._entered = True
+            self._state = self._enter
+            return True
         return self._state(source, sink)
 
     def finish(self, source: Source, sink: Sink) -> None:
@@ -127,7 +144,7 @@ class InvocationTags:
             return False
         name = self._plain(source.text[len(marker) : end]).strip()
         source.drop(end + len(self._name_close))
-        if not is_name(name) or self._only not in (None, name):
+        if not is_name(name) or not self._counts(name):
             return True  # its parts are noise
         self._name = name
         self._writer = ArgumentWriter(sink)
@@ -215,3 +232,4 @@ class InvocationTags:
         self._writer.end(complete=complete)
         self._writer = None
         self._in_parameter = False
+        self._ended_calls += 1
