@@ -65,6 +65,22 @@ class Sink:
         taken, self._deltas = self._deltas, []
         return taken
 
+    def restart(self) -> list[Delta]:
+        """Forgets what came so far, except a call that hasn't ended: it is the first one then."""
+        taken = self.take()
+        self._space = ""
+        self.complete_calls = 0
+        begun = [i for i, delta in enumerate(taken) if isinstance(delta, CallBegin)]
+        ended = sum(isinstance(delta, CallEnd) for delta in taken)
+        self._calls = len(begun) - ended
+        if not self._calls:
+            return []
+        return [
+            delta._replace(call=0)
+            for delta in taken[begun[-1] :]
+            if isinstance(delta, CallBegin | CallArguments)
+        ]
+
     def reasoning(self, text: str) -> None:
         """More reasoning."""
         if not text:

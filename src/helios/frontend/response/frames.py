@@ -57,6 +57,11 @@ class TextBody:
         self._first = True
         return self
 
+    def restart(self) -> None:
+        """What was said so far stood in the prompt."""
+        self._said = {True: False, False: False}
+        self._first = True
+
     def push(self, text: str, sink: Sink) -> None:
         """As `Body` says."""
         if not text:
@@ -118,6 +123,12 @@ class FrameMachine:
         if self._body is not None:
             self._body.finish(sink)
             self._body = None
+
+    def primed(self, source: Source) -> None:
+        """As `Machine` says."""
+        if self._state == self._in_body:
+            source.text = ""
+        self._text.restart()
 
     # ------------------------------------------------------------ states
 

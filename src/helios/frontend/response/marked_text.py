@@ -22,12 +22,15 @@ _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
 class MarkerSigns:
     """How markers look to a parser. `tokens` gives the ids of the tokens that are markers or a
-    part of one."""
+    part of one; those in `hidden` are never shown to a reader."""
 
-    def __init__(self, tokens: Mapping[str, int] | None = None) -> None:
+    def __init__(self, tokens: Mapping[str, int] | None = None, hidden: Iterable[str] = ()) -> None:
         longest_first = sorted(tokens or {}, key=len, reverse=True)
         self._signs = {content: chr(_FIRST + i) for i, content in enumerate(longest_first)}
-        self._spellings = {sign: content for content, sign in self._signs.items()}
+        unseen = frozenset(hidden)
+        self._spellings = {
+            sign: "" if content in unseen else content for content, sign in self._signs.items()
+        }
         self.by_token = {token: self._signs[content] for content, token in (tokens or {}).items()}
 
     def sign(self, marker: str) -> str:
@@ -36,8 +39,13 @@ class MarkerSigns:
             marker = marker.replace(content, sign)
         return marker
 
+    def token_of(self, marker: str) -> int | None:
+        """The token that is the whole marker, if one is."""
+        sign = self._signs.get(marker)
+        return next((token for token, its in self.by_token.items() if its == sign), None)
+
     def plain(self, text: str) -> str:
-        """A parser's text as a reader sees it: signs as their spelling."""
+        """A parser's text as a reader sees it: signs as their spelling, or hidden."""
         if text.isascii() or not _SIGNS.search(text):
             return text
         return _SIGNS.sub(lambda found: self._spellings.get(found[0], ""), text)
@@ -64,7 +72,8 @@ def marker_signs(
         ids = tokenizer.encode(marker)
         if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == marker.encode():
             found[marker] = ids[0]
-    return MarkerSigns(found)
+    special = tokenizer.special_ids
+    return MarkerSigns(found, (content for content, token in found.items() if token in special))
 
 
 class MarkedReader:

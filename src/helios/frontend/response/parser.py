@@ -22,6 +22,10 @@ class Machine(Protocol):
     def finish(self, source: Source, sink: Sink) -> None:
         """The response is over: `source` is final, and `step` has left what it couldn't use."""
 
+    def primed(self, source: Source) -> None:
+        """What was read so far stood in the prompt: `source` keeps of the rest only what may be
+        structure that the response completes."""
+
 
 class ResponseParser:
     """One response's parser."""
@@ -35,6 +39,15 @@ class ResponseParser:
     def complete_calls(self) -> int:
         """Calls that came to their end."""
         return self._sink.complete_calls
+
+    def prime(self, opened: str) -> list[Delta]:
+        """Reads what of the response stands in the prompt already, before anything is pushed. None
+        of it is given out, except a call that the response goes on with."""
+        self._source.text = opened
+        while self._source.text and self._machine.step(self._source, self._sink):
+            pass
+        self._machine.primed(self._source)
+        return self._sink.restart()
 
     def push(self, text: str) -> list[Delta]:
         """The deltas that more text completes; `text` is a `MarkedReader`'s."""

@@ -56,13 +56,11 @@ class ResponseReading:
         self.signs = signs
 
     @staticmethod
-    def of(contract: FrontendContract, tokenizer: Tokenizer) -> ResponseReading:
-        """The reading of a core with this tokenizer."""
+    def signs_of(contract: FrontendContract, tokenizer: Tokenizer) -> MarkerSigns:
+        """The signs of a core's markers in its tokenizer."""
         reasoning = contract.reasoning_syntax
         strictly = [reasoning.open, reasoning.close]
-        return ResponseReading(
-            contract, marker_signs(tokenizer, markers(contract), strictly=strictly)
-        )
+        return marker_signs(tokenizer, markers(contract), strictly=strictly)
 
     def parser(self, tools: ToolSchemas | None, start: Start = Start.ANSWER) -> ResponseParser:
         """A parser of one response. `tools` is None where calls aren't looked for."""
@@ -112,6 +110,8 @@ def markers(contract: FrontendContract) -> Iterator[str]:
         tools.call_id_open,
         reasoning.open,
         reasoning.close,
+        envelope.assistant_start,
+        envelope.message_end,
         envelope.header_open,
         envelope.header_close,
         *envelope.body_closes,

@@ -65,6 +65,7 @@ class TagMachine:
         self._think = think
         self._calls = calls
         self._reasoned = False
+        self._thought = False
         openers = calls.openers if calls is not None else ()
         inside: list[str] = []
         before: list[str] = [*openers]
@@ -89,6 +90,14 @@ class TagMachine:
         """As `Machine` says."""
         if self._calls is not None and self._state == self._in_calls:
             self._calls.finish(source, sink)
+
+    def primed(self, source: Source) -> None:
+        """As `Machine` says. Models repeat an opening tag that the prompt has opened."""
+        if self._state == self._in_calls:
+            return
+        if self._state in (self._reasoning, self._reasoning_newline) and not self._thought:
+            self._state = self._reasoning_start
+        source.text = ""
 
     # ------------------------------------------------------------ states
 
@@ -118,6 +127,7 @@ class TagMachine:
         assert think is not None
         text = source.text
         before, marker = self._inside.find(text, final=final)
+        self._thought = self._thought or bool(text)
         if marker is None:
             if think.newlines and not final and before.endswith("\n"):
                 before = before[:-1]  # it may belong to the closing tag

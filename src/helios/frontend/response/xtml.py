@@ -57,8 +57,12 @@ class XtmlMachine:
         self._sep = signs.sign(syntax.separator)
         self._controls = Markers([self._open, self._close])
         self._in_tag = Markers([self._open, self._close, self._sep])
-        thinking = start is Start.REASONING
-        self._state: Callable[[Source, Sink], bool] = self._think if thinking else self._response
+        starts = {
+            Start.ANSWER: self._between,
+            Start.REASONING: self._think,
+            Start.CONTENT: self._response,
+        }
+        self._state: Callable[[Source, Sink], bool] = starts[start]
         self._writer: ArgumentWriter | None = None
         self._json: ArgumentsStream | None = None
         self._json_sink: Callable[[str], None] = _discard
@@ -77,6 +81,11 @@ class XtmlMachine:
             self._end_json(sink)
         elif self._writer is not None:
             self._end_call(complete=False)
+
+    def primed(self, source: Source) -> None:
+        """As `Machine` says."""
+        if not source.text.startswith((self._open, self._close)):
+            source.text = ""
 
     # ------------------------------------------------------------ states
 
