@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from helios.schema import contract_pb2
 from ignition.capture import request_ops as ops
 from ignition.capture import sampling_ops
-from ignition.capture.handles import Activation, BufferHandle, Rows
-from ignition.capture.ops import PageTable, RowBinding
+from ignition.capture.attention_ops import PageTable
+from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.preparation import request_programs

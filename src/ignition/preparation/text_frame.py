@@ -19,9 +19,9 @@ from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture import page_ops
 from ignition.capture import request_ops as ops
+from ignition.capture.attention_ops import PageTable
 from ignition.capture.handles import BufferHandle, Rows
 from ignition.capture.needs import mask_words as words_of_mask
-from ignition.capture.ops import PageTable
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.capture.sampling_ops import SamplingState
