@@ -184,7 +184,7 @@ def test_times_are_taken_between_validation_and_stops(monkeypatch: pytest.Monkey
     worker = ModelWorker(
         FakeModel(geometry(pages=24)), client.channel, clock=CountingClock(journal)
     )
-    complete, ends = worker.scheduler.complete, worker._stops.ends
+    complete, ends = worker.scheduler.complete, worker._requests._stops.ends
 
     def noting(name: str, call: Callable[..., object], *arguments: object) -> object:
         result = call(*arguments)
@@ -192,7 +192,7 @@ def test_times_are_taken_between_validation_and_stops(monkeypatch: pytest.Monkey
         return result
 
     monkeypatch.setattr(worker.scheduler, "complete", functools.partial(noting, "valid", complete))
-    monkeypatch.setattr(worker._stops, "ends", functools.partial(noting, "stops", ends))
+    monkeypatch.setattr(worker._requests._stops, "ends", functools.partial(noting, "stops", ends))
     worker.run()
     # The first round, which gives the request its state, has no token.
     assert journal == ["valid", *["valid", "clock", "stops"] * 4]

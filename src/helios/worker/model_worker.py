@@ -1,10 +1,10 @@
 """The worker's loop: one thread that takes messages, plans and submits rounds, completes them and
 sends what came of them.
 
-It holds no policy (that is the scheduler's) and no device (that is the runtime's). The worker
-process and the in-process engine each run one. While a round runs on the device the loop plans,
-packs and submits the next one, then waits without the GIL; with nothing to do it sleeps in the
-channel.
+It holds no policy (that is the scheduler's), no device (that is the runtime's) and no request
+(`live_requests` does). The worker process and the in-process engine each run one. While a round
+runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
+nothing to do it sleeps in the channel.
 """
 
 from __future__ import annotations
@@ -14,34 +14,27 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, assert_never
 
-from helios.errors import AdmissionError, HeliosError
+from helios.errors import HeliosError
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
     Event,
-    Finish,
-    PromptScored,
-    Request,
-    RequestFailed,
     Scheduler,
     SchedulerOptions,
 )
-from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
 from helios.worker.host_stops import HostStops, OpenTokenizer, no_tokenizer
 from helios.worker.integrity import BooksCheck
+from helios.worker.live_requests import LiveRequests
 from helios.worker.messages import (
     Cancel,
-    FailedEvent,
     FromWorker,
     PrefixCacheReset,
     ReadStatistics,
-    RejectedEvent,
     ResetPrefixCache,
     Shutdown,
     Submit,
-    TokensEvent,
     ToWorker,
     WorkerFailed,
 )
@@ -103,11 +96,9 @@ class ModelWorker:
         self._channel = channel
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
-        self._stops = HostStops(open_tokenizer)
+        self._requests = LiveRequests(self.scheduler, HostStops(open_tokenizer))
         self._now = clock
         self._origin_ns = origin_ns
-        # Requests that want to know when their tokens were completed.
-        self._timed: set[int] = set()
         self._in_flight: deque[tuple[int, ProgramInfo, bool]] = deque()
         self._outgoing: list[FromWorker] = []
         self._ending = False
@@ -175,7 +166,7 @@ class ModelWorker:
             ended = self._clock()
             sequence = self._runtime.submit(planned.round)
             scheduler.begin(planned, sequence)
-            self._in_flight.append((sequence, planned.program, self._is_timed(planned)))
+            self._in_flight.append((sequence, planned.program, self._requests.is_timed(planned)))
             if self._trace is not None:
                 self._trace("plan", sequence, began, ended)
                 self._trace("submit", sequence, ended, self._clock())
@@ -196,13 +187,6 @@ class ModelWorker:
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
-
-    def _is_timed(self, planned: PlannedRound) -> bool:
-        """Whether the round makes a token of a request that wants to know when."""
-        return bool(self._timed) and any(
-            lane.sample and resident.progress.request.request_id in self._timed
-            for resident, lane in zip(planned.residents, planned.round.lanes, strict=True)
-        )
 
     # ------------------------------------------------------------ messages
 
@@ -229,32 +213,11 @@ class ModelWorker:
                     assert_never(message)
 
     def _submit(self, message: Submit) -> None:
-        request = Request(
-            request_id=message.request_id,
-            prompt=tuple(message.prompt_tokens),
-            output_limit=message.output_limit,
-            sampling=message.sampling.parameters(),
-            eos_ids=tuple(message.eos_ids),
-            priority=message.priority,
-            score_prompt=message.score_prompt,
-            host_stops=message.stops is not None,
-            sibling_of=message.sibling_of,
-        )
         self._books_changed = True
-        try:
-            self.scheduler.submit(request)
-        except AdmissionError as error:
-            self._outgoing.append(RejectedEvent(message.request_id, str(error)))
-            return
-        try:
-            self._stops.begin(message)
-        except HeliosError as error:
-            self.scheduler.cancel(message.request_id)
-            self._outgoing.append(FailedEvent(message.request_id, str(error)))
-            return
-        if message.timed:
-            self._timed.add(message.request_id)
-        if self._ending:
+        refusal = self._requests.submit(message)
+        if refusal is not None:
+            self._outgoing.append(refusal)
+        elif self._ending:
             self._note(self.scheduler.cancel(message.request_id))
 
     def _end(self) -> None:
@@ -264,39 +227,7 @@ class ModelWorker:
             self._note(self.scheduler.cancel_all())
 
     def _note(self, events: Sequence[Event], completed_ns: int = 0) -> None:
-        """Makes messages of events, and stops those requests whose tokens complete a stop."""
-        scores: Sequence[float] = ()
-        for event in events:
-            if isinstance(event, PromptScored):
-                scores = event.logprobs  # the request's first token follows at once
-            elif isinstance(event, RequestFailed):
-                self._outgoing.append(FailedEvent(event.request_id, event.message))
-                self._forget(event.request_id)
-            else:
-                request_id, finish = event.request_id, event.finish
-                if self._stops.ends(event):
-                    self.scheduler.stop(request_id)
-                    finish = Finish.STOP
-                self._outgoing.append(
-                    TokensEvent(
-                        request_id,
-                        list(event.tokens),
-                        list(event.logprobs),
-                        finish or 0,
-                        list(scores),
-                        event.reused_prompt_tokens,
-                        list(event.alternatives),
-                        completed_ns if request_id in self._timed else 0,
-                    )
-                )
-                scores = ()
-                if finish is not None:
-                    self._forget(request_id)
-
-    def _forget(self, request_id: int) -> None:
-        """The request has its last event."""
-        self._stops.forget(request_id)
-        self._timed.discard(request_id)
+        self._outgoing += self._requests.messages(events, completed_ns)
 
     def _send(self) -> None:
         """Sends what there is as one batch."""

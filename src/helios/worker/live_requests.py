@@ -1,0 +1,97 @@
+"""The client's requests inside the worker: their messages become the scheduler's requests, its
+events the messages that the client gets.
+
+Stops are looked for here, between a completion and the next plan, and times of tokens are put in
+for those that want them. `ModelWorker` is the caller; when anything is sent is its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from helios.errors import AdmissionError, HeliosError
+from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed, Scheduler
+from helios.scheduler.planned import PlannedRound
+from helios.worker.host_stops import HostStops
+from helios.worker.messages import FailedEvent, FromWorker, RejectedEvent, Submit, TokensEvent
+
+
+class LiveRequests:
+    """Those that the scheduler has, from `submit` to their last event."""
+
+    def __init__(self, scheduler: Scheduler, stops: HostStops) -> None:
+        self._scheduler = scheduler
+        self._stops = stops
+        # Those that want to know when their tokens were completed.
+        self._timed: set[int] = set()
+
+    def submit(self, message: Submit) -> RejectedEvent | FailedEvent | None:
+        """Hands a request to the scheduler; what to tell the client where that can't be."""
+        request = Request(
+            request_id=message.request_id,
+            prompt=tuple(message.prompt_tokens),
+            output_limit=message.output_limit,
+            sampling=message.sampling.parameters(),
+            eos_ids=tuple(message.eos_ids),
+            priority=message.priority,
+            score_prompt=message.score_prompt,
+            host_stops=message.stops is not None,
+            sibling_of=message.sibling_of,
+        )
+        try:
+            self._scheduler.submit(request)
+        except AdmissionError as error:
+            return RejectedEvent(message.request_id, str(error))
+        try:
+            self._stops.begin(message)
+        except HeliosError as error:
+            self._scheduler.cancel(message.request_id)
+            return FailedEvent(message.request_id, str(error))
+        if message.timed:
+            self._timed.add(message.request_id)
+        return None
+
+    def is_timed(self, planned: PlannedRound) -> bool:
+        """Whether the round makes a token of a request that wants to know when."""
+        return bool(self._timed) and any(
+            lane.sample and resident.progress.request.request_id in self._timed
+            for resident, lane in zip(planned.residents, planned.round.lanes, strict=True)
+        )
+
+    def messages(self, events: Sequence[Event], completed_ns: int = 0) -> list[FromWorker]:
+        """What events tell the client, after the requests whose tokens complete a stop have been
+        stopped."""
+        messages: list[FromWorker] = []
+        scores: Sequence[float] = ()
+        for event in events:
+            if isinstance(event, PromptScored):
+                scores = event.logprobs  # the request's first token follows at once
+            elif isinstance(event, RequestFailed):
+                messages.append(FailedEvent(event.request_id, event.message))
+                self._forget(event.request_id)
+            else:
+                request_id, finish = event.request_id, event.finish
+                if self._stops.ends(event):
+                    self._scheduler.stop(request_id)
+                    finish = Finish.STOP
+                messages.append(
+                    TokensEvent(
+                        request_id,
+                        list(event.tokens),
+                        list(event.logprobs),
+                        finish or 0,
+                        list(scores),
+                        event.reused_prompt_tokens,
+                        list(event.alternatives),
+                        completed_ns if request_id in self._timed else 0,
+                    )
+                )
+                scores = ()
+                if finish is not None:
+                    self._forget(request_id)
+        return messages
+
+    def _forget(self, request_id: int) -> None:
+        """The request has its last event."""
+        self._stops.forget(request_id)
+        self._timed.discard(request_id)
