@@ -8,11 +8,11 @@ listens, and loads what HTTP needs (`serving`). So what this module imports itse
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from helios.errors import HeliosError
-from helios.worker.launch import launch
+from helios.worker.launch import WORKER_COMMAND, launch
 from helios.worker.options import WorkerOptions
 
 
@@ -28,11 +28,19 @@ class ServerOptions:
 
 
 class Server:
-    """`report` gets a line about each step that an operator wants to know."""
+    """`report` gets a line about each step that an operator wants to know; `worker_command` starts
+    another worker than the usual one, for benchmarks and tests."""
 
-    def __init__(self, options: ServerOptions, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        options: ServerOptions,
+        report: Callable[[str], None],
+        *,
+        worker_command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
         self._options = options
         self._report = report
+        self._worker_command = worker_command
 
     def start(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
@@ -40,7 +48,7 @@ class Server:
         options = self._options
         with (
             _listen(options.host, options.port) as listener,
-            launch(options.worker) as worker,
+            launch(options.worker, command=self._worker_command) as worker,
         ):
             # Only now, since importing these takes a while that the worker can use.
             from helios.server.opening import open_for_serving
