@@ -2,7 +2,7 @@
 sends what came of them.
 
 It holds no policy (that is the scheduler's), no device (that is the runtime's) and no request
-(`live_requests` does). The worker process and the in-process engine each run one. While a round
+(`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
 nothing to do it sleeps in the channel.
 """
@@ -24,9 +24,9 @@ from helios.scheduler import (
 )
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
+from helios.worker.client_requests import ClientRequests
 from helios.worker.host_stops import HostStops, OpenTokenizer, no_tokenizer
 from helios.worker.integrity import BooksCheck
-from helios.worker.live_requests import LiveRequests
 from helios.worker.messages import (
     Cancel,
     FromWorker,
@@ -96,7 +96,7 @@ class ModelWorker:
         self._channel = channel
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
-        self._requests = LiveRequests(self.scheduler, HostStops(open_tokenizer))
+        self._requests = ClientRequests(self.scheduler, HostStops(open_tokenizer))
         self._now = clock
         self._origin_ns = origin_ns
         self._in_flight: deque[tuple[int, ProgramInfo, bool]] = deque()

@@ -16,7 +16,7 @@ from helios.worker.host_stops import HostStops
 from helios.worker.messages import FailedEvent, FromWorker, RejectedEvent, Submit, TokensEvent
 
 
-class LiveRequests:
+class ClientRequests:
     """Those that the scheduler has, from `submit` to their last event."""
 
     def __init__(self, scheduler: Scheduler, stops: HostStops) -> None:
