@@ -67,10 +67,14 @@ def _listen(host: str, port: int) -> socket.socket:
     where = f"{host}:{port}"
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise HeliosError(
             f"can't listen here ({error.strerror or error})",
             where=where,
             remedy="Choose another --host or --port, or stop what listens there",
         ) from error
+    # Connections inherit this. asyncio does it only where a socket has its protocol's number, which
+    # accepted ones lack: a body would wait 40 ms for the client to acknowledge the headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
