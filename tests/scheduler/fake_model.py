@@ -210,6 +210,9 @@ class FakeModel:
             )
         return self.tamper(self._answers.pop(sequence))
 
+    def launches(self) -> int:
+        return len(self.programs_run)
+
     def close(self) -> None:
         self.closed = True
 

@@ -254,7 +254,7 @@ class ModelRuntime:
         return self._device.timing(sequence)
 
     def launches(self) -> int:
-        """Launches executed so far."""
+        """Launches begun so far."""
         return self._device.launches()
 
     def read_buffer(self, name: str) -> NDArray[Any]:

@@ -1,8 +1,9 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
-All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
-up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker
-dies, every pending request gets a typed error and `failure` says why from then on.
+All methods run on the event loop's thread. Each request has a recipient that is given its events
+as they arrive, up to as many as the request may have (`event_budget`), and keeps what its reader
+isn't ready for: a slow reader holds up nobody. When the worker dies, every pending request gets a
+typed error and `failure` says why from then on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import helios.errors
@@ -21,12 +23,12 @@ from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     BooksBroken,
     Cancel,
-    FailedEvent,
     Finish,
     FromWorker,
     PrefixCacheReset,
+    Progress,
+    ReadProgress,
     ReadStatistics,
-    RejectedEvent,
     ResetPrefixCache,
     Shutdown,
     Statistics,
@@ -36,13 +38,21 @@ from helios.worker.messages import (
     WorkerFailed,
     WorkerReady,
 )
+from helios.worker.recipient import QueueRecipient, Recipient, RequestEvent, ends
 
-RequestEvent = TokensEvent | RejectedEvent | FailedEvent
-_Handed = WorkerReady | RequestEvent | Statistics | BooksBroken | PrefixCacheReset
+_Handed = WorkerReady | Statistics | BooksBroken | PrefixCacheReset | Progress
 
 _RECEIVE_NBYTES: Final = 1 << 18
 # The worker has nothing to lose, so one that is slow to end may be killed.
 _CLOSE_TIMEOUT_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that hasn't ended. The worker may send `events_left` more."""
+
+    recipient: Recipient
+    events_left: int
 
 
 class ModelClient:
@@ -60,9 +70,10 @@ class ModelClient:
         self._writer = writer
         self._loop = loop
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
-        self._requests: dict[int, asyncio.Queue[RequestEvent | HeliosError]] = {}
+        self._requests: dict[int, _Pending] = {}
         self._statistics: deque[asyncio.Future[Statistics]] = deque()
         self._resets: deque[asyncio.Future[None]] = deque()
+        self._progress: deque[asyncio.Future[Progress]] = deque()
         self._outgoing: list[ToWorker] = []
         self._event_capacity = 0
         self._failure: HeliosError | None = None
@@ -91,33 +102,40 @@ class ModelClient:
         """Waits for the end of start-up. Raises the error that kept the worker from serving."""
         return await asyncio.shield(self._ready)
 
+    def begin(self, request: Submit, recipient: Recipient) -> None:
+        """Sends a request, whose events go to `recipient` up to the one that ends it, or until
+        `leave`. Raises the worker's failure if it is dead; if it dies later the recipient hears
+        so."""
+        if self._failure is not None:
+            raise self._failure
+        request_id = request.request_id
+        if self._ending:
+            if recipient.take(_cancelled(request_id)):
+                self._loop.call_soon(recipient.deliver)
+            return
+        assert request_id not in self._requests, "a pending request has this id"
+        budget = event_budget(request, self._event_capacity)
+        self._requests[request_id] = _Pending(recipient, budget)
+        self._post(request)
+
+    def leave(self, request_id: int) -> None:
+        """Nobody hears the request any more: it is cancelled, unless it has ended."""
+        if self._requests.pop(request_id, None) is not None:
+            self._post(Cancel(request_id))
+
     async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
         """A request's events, up to the one that ends it. Dropping or closing the iterator
         earlier cancels the request. Raises the worker's failure if it dies meanwhile."""
-        if self._failure is not None:
-            raise self._failure
-        if self._ending:
-            yield _cancelled(request.request_id)
-            return
-        assert request.request_id not in self._requests, "a pending request has this id"
-        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue(
-            event_budget(request, self._event_capacity)
-        )
-        self._requests[request.request_id] = events
-        self._post(request)
-        ended = False
+        events = QueueRecipient()
+        self.begin(request, events)
         try:
+            ended = False
             while not ended:
-                event = await events.get()
-                if isinstance(event, HeliosError):
-                    ended = True
-                    raise event
-                ended = not isinstance(event, TokensEvent) or event.finish != 0
+                event = await events.next()
+                ended = ends(event)
                 yield event
         finally:
-            del self._requests[request.request_id]
-            if not ended:
-                self._post(Cancel(request.request_id))
+            self.leave(request.request_id)
 
     def cancel(self, request_id: int) -> None:
         """Ends a request; its iterator still gives what arrived, then a `cancelled` finish."""
@@ -125,11 +143,14 @@ class ModelClient:
 
     def cancel_all(self) -> None:
         """Ends every request with a `cancelled` finish, and so every one that still comes. Their
-        iterators end at once, even if the worker no longer answers."""
+        recipients hear it at once, even if the worker no longer answers."""
         self._ending = True
-        for request_id, events in self._requests.items():
+        pending, self._requests = self._requests, {}
+        for request_id, one in pending.items():
             self._post(Cancel(request_id))
-            events.put_nowait(_cancelled(request_id))
+            one.recipient.take(_cancelled(request_id))
+        for one in pending.values():
+            one.recipient.deliver()
 
     async def statistics(self) -> Statistics:
         """Counters and gauges now. Raises the worker's failure if it is dead."""
@@ -149,6 +170,16 @@ class ModelClient:
         self._resets.append(done)
         self._post(ResetPrefixCache())
         await done
+
+    async def progress(self) -> Progress:
+        """Whether there is work, and how far the device has come with it. A worker that is stuck
+        doesn't answer. Raises the worker's failure if it is dead or dies meanwhile."""
+        if self._failure is not None:
+            raise self._failure
+        answer: asyncio.Future[Progress] = self._loop.create_future()
+        self._progress.append(answer)
+        self._post(ReadProgress())
+        return await answer
 
     async def close(self) -> None:
         """Ends the worker: what is in flight on the device finishes, requests are cancelled. A
@@ -186,11 +217,7 @@ class ModelClient:
         failure: HeliosError | None = None
         try:
             while received := await self._reader.read(_RECEIVE_NBYTES):
-                for message in decoder.feed(received):
-                    if isinstance(message, WorkerFailed):
-                        failure = _error_of(message)
-                    else:
-                        self._hand_on(message)
+                failure = self._take(decoder.feed(received)) or failure
         except ConnectionError:
             pass  # the worker was killed; its status says more
         except HeliosError as error:
@@ -204,6 +231,39 @@ class ModelClient:
             )
         )
 
+    def _take(self, messages: Iterable[FromWorker]) -> HeliosError | None:
+        """Hands a batch on; what it says of the worker's failure, if anything."""
+        failure: HeliosError | None = None
+        waiting: list[Recipient] = []
+        for message in messages:
+            if isinstance(message, RequestEvent):
+                recipient = self._recipient(message)
+                if recipient is not None and recipient.take(message):
+                    waiting.append(recipient)
+            elif isinstance(message, WorkerFailed):
+                failure = _error_of(message)
+            else:
+                self._hand_on(message)
+        for recipient in waiting:
+            recipient.deliver()
+        return failure
+
+    def _recipient(self, event: RequestEvent) -> Recipient | None:
+        """Who hears an event; None if its reader has gone."""
+        pending = self._requests.get(event.request_id)
+        if pending is None:
+            return None
+        pending.events_left -= 1
+        if pending.events_left < 0:
+            raise ExecutionError(
+                f"request {event.request_id} had more events than its output can have",
+                where="model worker",
+                remedy=_RESTART,
+            )
+        if ends(event):
+            del self._requests[event.request_id]
+        return pending.recipient
+
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
             self._event_capacity = message.event_capacity
@@ -216,30 +276,25 @@ class ModelClient:
             reset = self._resets.popleft()
             if not reset.done():
                 reset.set_result(None)
+        elif isinstance(message, Progress):
+            asked = self._progress.popleft()
+            if not asked.done():
+                asked.set_result(message)
         elif isinstance(message, BooksBroken):
             self._unsound = message.message
-        else:
-            events = self._requests.get(message.request_id)
-            if events is None:  # its reader has gone
-                return
-            if events.full():
-                raise ExecutionError(
-                    f"request {message.request_id} had more events than its output can have",
-                    where="model worker",
-                    remedy=_RESTART,
-                )
-            events.put_nowait(message)
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure
-        for events in self._requests.values():
-            events.put_nowait(failure)
-        waiting: list[asyncio.Future[Any]] = [*self._statistics, *self._resets]
+        pending, self._requests = self._requests, {}
+        for one in pending.values():
+            one.recipient.fail(failure)
+        waiting: list[asyncio.Future[Any]] = [*self._statistics, *self._resets, *self._progress]
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(failure)
         self._statistics.clear()
         self._resets.clear()
+        self._progress.clear()
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it

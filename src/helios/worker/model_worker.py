@@ -31,6 +31,8 @@ from helios.worker.messages import (
     Cancel,
     FromWorker,
     PrefixCacheReset,
+    Progress,
+    ReadProgress,
     ReadStatistics,
     ResetPrefixCache,
     Shutdown,
@@ -64,6 +66,9 @@ class Runtime(Protocol):
 
     def read(self, sequence: int) -> Completion:
         """A completed round's answer; frees its frame."""
+
+    def launches(self) -> int:
+        """Launches that the device has begun so far."""
 
 
 class Trace(Protocol):
@@ -207,10 +212,17 @@ class ModelWorker:
                     self.scheduler.reset_cache()
                     self._books_changed = True
                     self._outgoing.append(PrefixCacheReset())
+                case ReadProgress():
+                    self._outgoing.append(self._progress())
                 case Shutdown():
                     self._end()
                 case _:
                     assert_never(message)
+
+    def _progress(self) -> Progress:
+        return Progress(
+            not self.scheduler.idle, self._runtime.launches(), sum(self._counters.rounds.values())
+        )
 
     def _submit(self, message: Submit) -> None:
         self._books_changed = True

@@ -23,6 +23,7 @@ from helios.worker.messages import (
     FailedEvent,
     FromWorker,
     PrefixCacheReset,
+    Progress,
     ReadStatistics,
     RejectedEvent,
     ResetPrefixCache,
@@ -176,5 +177,5 @@ class WorkerThread:
                     pending = find(message.request_id, None)
                     if pending is not None:  # else its reader has gone
                         pending.events.put(message)
-                case WorkerReady() | WorkerFailed() | BooksBroken():
-                    pass  # the model is loaded; `_run` sees the failure; books are logged
+                case WorkerReady() | WorkerFailed() | BooksBroken() | Progress():
+                    pass  # loaded already; seen by `_run`; logged; asked for by nobody
