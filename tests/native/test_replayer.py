@@ -67,7 +67,7 @@ def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
 
 
 def test_launches_are_counted_while_a_program_runs(target: GuardedArray) -> None:
-    count = 20_000
+    count = 200_000
     replayer = _native.Replayer(1, "portable")
     launch, memory = scatter_to(target, 1)
     program = add_program(replayer, [launch] * count, memory)
