@@ -16,8 +16,9 @@ from typing import Literal, Protocol
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
 from helios.server.admission import Admission
-from helios.server.answers import Readiness
 from helios.server.failures import ApiError
+from helios.server.liveness import DeviceWatch
+from helios.server.state_answers import Readiness
 from helios.worker.messages import (
     FailedEvent,
     RejectedEvent,
@@ -105,9 +106,11 @@ class ServedModel:
 
 
 class Lifecycle:
-    """The phase and, once there is one, the served model."""
+    """The phase and, once there is one, the served model. `watch` knows whether the device moves;
+    without one it is taken to."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: DeviceWatch | None = None) -> None:
+        self.watch = watch
         self.startup_ms: dict[str, float] = {}
         self.model: ServedModel | None = None
         self._phase = Phase.LOADING_CORE
@@ -152,6 +155,11 @@ class Lifecycle:
         return "" if self.model is None else self.model.client.unsound
 
     @property
+    def stalled(self) -> str:
+        """What has stopped moving although there is work, if so; it may go on."""
+        return "" if self.watch is None else self.watch.stalled
+
+    @property
     def phase(self) -> Phase:
         """What the process is doing; a dead worker counts as failed."""
         if self._phase is Phase.READY and self.error is not None:
@@ -161,6 +169,8 @@ class Lifecycle:
     def readiness(self) -> Readiness:
         """The body of `/ready`."""
         phase = self.phase
+        if phase is Phase.READY and (stalled := self.stalled):
+            return Readiness(False, "stalled", f"{stalled}. Ask another server", self.startup_ms)
         if phase is Phase.READY:
             return Readiness(True, startup_ms=self.startup_ms)
         reason: Literal["loading_core", "loading_model", "draining", "failed"] = phase.value

@@ -14,11 +14,11 @@ from starlette.routing import Route
 
 from helios.errors import HeliosError
 from helios.server import exposition
-from helios.server.answers import Health, Model, ModelList, Version
 from helios.server.exposition import Family
 from helios.server.failures import ApiError
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics, worker_families
+from helios.server.state_answers import Health, Model, ModelList, Version
 from helios.version import VERSION
 
 _READ: Final = ["GET"]
@@ -43,6 +43,8 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
         error = lifecycle.error
         if error is not None:
             return json_response(Health("failed", str(error)), 500)
+        if lifecycle.stalled:
+            return json_response(Health("stalled", lifecycle.stalled), 503)
         if lifecycle.unsound:
             return json_response(Health("unsound", lifecycle.unsound), 500)
         return json_response(Health("ok"))
