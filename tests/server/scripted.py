@@ -172,14 +172,18 @@ def running_server(
     loaded: bool = True,
     times: EndTimes | None = None,
     frontend: Frontend = FRONTEND,
+    send_buffer_nbytes: int | None = None,
 ) -> Iterator[RunningServer]:
-    """Serves `script` until the block ends. With `loaded` false the model is missing."""
+    """Serves `script` until the block ends. With `loaded` false the model is missing;
+    `send_buffer_nbytes` is about what the kernel takes of an answer that nobody reads."""
     lifecycle = Lifecycle()
     client = ScriptedClient(script)
     if loaded:
         lifecycle.serve(served_model(client, permits=permits, frontend=frontend))
     app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
     listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer_nbytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_nbytes)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5))
     loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()

@@ -60,6 +60,20 @@ async def _is_failed(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
     yield TokensEvent(submit.request_id, [], [], Finish.FAILED)
 
 
+async def _garbles(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    """Tokens that no text can be made of: one has no logprob."""
+    yield TokensEvent(submit.request_id, [100], [-0.5], 0)
+    yield TokensEvent(submit.request_id, [100, 101], [-0.5], Finish.LIMIT)
+
+
+async def _rejects_like_a_failure(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    yield RejectedEvent(submit.request_id, "500: execution failed, ExecutionError")
+
+
+async def _fails_like_a_rejection(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    yield FailedEvent(submit.request_id, "503: not admitted, AdmissionError, try again later")
+
+
 FAILURES: list[tuple[Script, int, str]] = [
     (_rejects, 503, "not_admitted"),
     (_fails, 500, "execution_failed"),
@@ -67,6 +81,9 @@ FAILURES: list[tuple[Script, int, str]] = [
     (_stops_short, 500, "execution_failed"),
     (_is_cancelled, 503, "cancelled"),
     (_is_failed, 500, "execution_failed"),
+    (_garbles, 500, "internal_error"),
+    (_rejects_like_a_failure, 503, "not_admitted"),
+    (_fails_like_a_rejection, 500, "execution_failed"),
 ]
 
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from helios.server.calls import chat_call, completion_call
-from helios.server.failures import ApiError
+from helios.server.failures import ApiError, internal_error
 from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
@@ -76,8 +76,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    failure = ApiError(500, "an internal error; the server's log has it", code="internal_error")
-    return json_response(failure.body, 500)
+    return json_response(internal_error().body, 500)
 
 
 class _Envelope:

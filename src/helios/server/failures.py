@@ -71,6 +71,11 @@ def not_supported(param: str, remedy: str) -> ApiError:
     return invalid(param, f"{param} is not supported. {remedy}", code="unsupported_parameter")
 
 
+def internal_error() -> ApiError:
+    """A 500 for a bug of the server's, of which only its log tells."""
+    return ApiError(500, "an internal error; the server's log has it", code="internal_error")
+
+
 def from_request_error(error: RequestError, field_names: Mapping[str, str]) -> ApiError:
     """A 400 for a request that can't be prepared. `field_names` has what the client called an
     option, where that differs."""

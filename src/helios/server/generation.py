@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -25,13 +26,16 @@ from helios.server import sse
 from helios.server.answers import FinishReason, PromptTokensDetails, Usage
 from helios.server.calls import Call
 from helios.server.choices import Choice, begin_choices, merged
-from helios.server.failures import ApiError, from_request_error
+from helios.server.delivery import delivered
+from helios.server.failures import ApiError, from_request_error, internal_error
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
 from helios.server.observation import ChoiceSteps, Step, Stopwatch, Totals
 from helios.server.presentation import AnswerIdentity, Presenter
 from helios.worker.messages import FailedEvent, Finish, RejectedEvent
+
+_log = logging.getLogger(__name__)
 
 _FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
 _IGNORED_SHOWN: Final = 20
@@ -73,11 +77,23 @@ class GenerationEndpoint:
         watch = Stopwatch(timed=call.observation.timed, origin_ns=model.ready.origin_ns)
         watch.came_in()
         with model.admission.permit():
-            delivered = await _until_disconnect(
-                receive, self._answer(call, model, watch, scope, send)
+            answered = await _until_disconnect(
+                receive, self._answer_logging_bugs(call, model, watch, scope, send)
             )
-            if not delivered:
+            if answered:
+                await delivered(scope)  # a permit is held as long as any output is
+            else:
                 self._metrics.disconnects += 1
+
+    async def _answer_logging_bugs(self, *answer: Any) -> None:
+        """As `_answer`; what isn't foreseen is logged, and an ApiError to the client."""
+        try:
+            await self._answer(*answer)
+        except ApiError:
+            raise
+        except Exception as error:
+            _log.exception("a request can't be answered")
+            raise internal_error() from error
 
     async def _answer(
         self, call: Call, model: ServedModel, watch: Stopwatch, scope: Scope, send: Send

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
@@ -9,7 +10,9 @@ from typing import Final
 import msgspec
 from starlette.types import Send
 
-from helios.server.failures import ApiError
+from helios.server.failures import ApiError, internal_error
+
+_log = logging.getLogger(__name__)
 
 DONE: Final = b"data: [DONE]\n\n"
 _HEADERS: Final = {
@@ -25,7 +28,7 @@ async def send_stream(
     """Sends each event as it comes, then `[DONE]`.
 
     Headers leave before the first event. An ApiError among the events becomes one last error
-    event, and no `[DONE]` follows it.
+    event, and no `[DONE]` follows it; so does any other exception, which is a bug and is logged.
     """
     raw = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in (_HEADERS | headers).items()]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
@@ -36,6 +39,9 @@ async def send_stream(
                 await _send_body(send, frame(event), more=True)
         except ApiError as error:
             end = frame(msgspec.json.encode(error.body))
+        except Exception:
+            _log.exception("a stream's answer can't be written")
+            end = frame(msgspec.json.encode(internal_error().body))
     await _send_body(send, end, more=False)
 
 
