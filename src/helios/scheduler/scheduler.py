@@ -100,6 +100,11 @@ class Scheduler:
         return len(self._residency.waiting) + len(self._siblings)
 
     @property
+    def frames(self) -> int:
+        """Rounds that may be in flight at once."""
+        return self._frames
+
+    @property
     def frames_in_flight(self) -> int:
         """Rounds that have been submitted and not completed."""
         return len(self._in_flight)

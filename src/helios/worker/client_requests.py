@@ -14,14 +14,16 @@ from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed
 from helios.scheduler.planned import PlannedRound
 from helios.worker.host_stops import HostStops
 from helios.worker.messages import FailedEvent, FromWorker, RejectedEvent, Submit, TokensEvent
+from helios.worker.request_times import RequestTimes
 
 
 class ClientRequests:
     """Those that the scheduler has, from `submit` to their last event."""
 
-    def __init__(self, scheduler: Scheduler, stops: HostStops) -> None:
+    def __init__(self, scheduler: Scheduler, stops: HostStops, times: RequestTimes) -> None:
         self._scheduler = scheduler
         self._stops = stops
+        self._times = times
         # Those that want to know when their tokens were completed.
         self._timed: set[int] = set()
 
@@ -47,6 +49,7 @@ class ClientRequests:
         except HeliosError as error:
             self._scheduler.cancel(message.request_id)
             return FailedEvent(message.request_id, str(error))
+        self._times.submitted(message.request_id)
         if message.timed:
             self._timed.add(message.request_id)
         return None
@@ -74,6 +77,8 @@ class ClientRequests:
                 if self._stops.ends(event):
                     self._scheduler.stop(request_id)
                     finish = Finish.STOP
+                if event.tokens:
+                    self._times.tokens(request_id)
                 messages.append(
                     TokensEvent(
                         request_id,
@@ -94,4 +99,5 @@ class ClientRequests:
     def _forget(self, request_id: int) -> None:
         """The request has its last event."""
         self._stops.forget(request_id)
+        self._times.forget(request_id)
         self._timed.discard(request_id)

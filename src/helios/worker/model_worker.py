@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, assert_never
 
 from helios.errors import HeliosError
-from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
     Event,
     Scheduler,
     SchedulerOptions,
 )
+from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
 from helios.worker.client_requests import ClientRequests
@@ -40,7 +41,9 @@ from helios.worker.messages import (
     ToWorker,
     WorkerFailed,
 )
-from helios.worker.statistics import RoundCounters, statistics
+from helios.worker.request_times import RequestTimes
+from helios.worker.round_counters import RoundCounters
+from helios.worker.statistics import statistics
 
 # While a long round runs, arrivals are looked at this often.
 _WAIT_MS: Final = 100
@@ -101,10 +104,11 @@ class ModelWorker:
         self._channel = channel
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
-        self._requests = ClientRequests(self.scheduler, HostStops(open_tokenizer))
+        self._times = RequestTimes(time.monotonic_ns)
+        self._requests = ClientRequests(self.scheduler, HostStops(open_tokenizer), self._times)
         self._now = clock
         self._origin_ns = origin_ns
-        self._in_flight: deque[tuple[int, ProgramInfo, bool]] = deque()
+        self._in_flight: deque[tuple[int, PlannedRound, bool]] = deque()
         self._outgoing: list[FromWorker] = []
         self._ending = False
         self._books = BooksCheck()
@@ -171,14 +175,15 @@ class ModelWorker:
             ended = self._clock()
             sequence = self._runtime.submit(planned.round)
             scheduler.begin(planned, sequence)
-            self._in_flight.append((sequence, planned.program, self._requests.is_timed(planned)))
+            self._times.begun(planned)
+            self._in_flight.append((sequence, planned, self._requests.is_timed(planned)))
             if self._trace is not None:
                 self._trace("plan", sequence, began, ended)
                 self._trace("submit", sequence, ended, self._clock())
 
     def _complete(self) -> None:
         """Waits for the oldest round and takes what came of it."""
-        sequence, program, timed = self._in_flight.popleft()
+        sequence, planned, timed = self._in_flight.popleft()
         began = self._clock()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
@@ -188,7 +193,7 @@ class ModelWorker:
         completed_ns = self._now() - self._origin_ns if timed else 0
         self._note(events, completed_ns)
         self.scheduler.proceed()
-        self._counters.count(program)
+        self._counters.count(planned)
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
@@ -205,7 +210,11 @@ class ModelWorker:
                 case ReadStatistics():
                     self._outgoing.append(
                         statistics(
-                            self.scheduler, self._counters, self._books.violations, self._tier
+                            self.scheduler,
+                            self._counters,
+                            self._times,
+                            self._books.violations,
+                            self._tier,
                         )
                     )
                 case ResetPrefixCache():
