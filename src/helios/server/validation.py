@@ -6,7 +6,7 @@ server would have to ignore although it changes the answer, and which fields doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -53,7 +53,7 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     """A chat body. Raises ApiError 400 naming the field at fault."""
     decoded = _decode(data, ChatRequest)
     request = decoded.request
-    _check_messages(request)
+    check_messages(request.messages)
     _check_top_logprobs("top_logprobs", request.top_logprobs)
     if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs needs logprobs: true. Set it or leave it out")
@@ -98,10 +98,10 @@ def single_prompt(request: CompletionRequest) -> str | list[int]:
     return only
 
 
-def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
+def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """The messages as templates read them."""
-    messages = []
-    for message in request.messages:
+    rendering = []
+    for message in messages:
         content = message.content
         if isinstance(content, list):
             content = "\n".join(part.text or "" for part in content)
@@ -110,8 +110,8 @@ def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
             rendered["name"] = message.name
         if message.reasoning_content is not None:
             rendered["reasoning_content"] = message.reasoning_content
-        messages.append(rendered)
-    return messages
+        rendering.append(rendered)
+    return rendering
 
 
 def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
@@ -129,14 +129,21 @@ def _unknown(raw: Mapping[str, Any], kind: type[GenerationRequest]) -> set[str]:
     known = set(kind.__struct_fields__)
     names = {name for name in raw if name not in known and not is_unsupported(name)}
     if kind is ChatRequest:
-        for message in raw["messages"]:
-            names |= unknown_within(message, ChatMessage, "messages[].")
-            if isinstance(message.get("content"), list):
-                for part in message["content"]:
-                    names |= unknown_within(part, ContentPart, "messages[].content[].")
+        names |= unknown_in_messages(raw["messages"])
     options = raw.get("stream_options")
     if options is not None:
         names |= unknown_within(options, StreamOptions, "stream_options.")
+    return names
+
+
+def unknown_in_messages(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Names of messages' fields that have no meaning here."""
+    names: set[str] = set()
+    for message in messages:
+        names |= unknown_within(message, ChatMessage, "messages[].")
+        if isinstance(message.get("content"), list):
+            for part in message["content"]:
+                names |= unknown_within(part, ContentPart, "messages[].content[].")
     return names
 
 
@@ -170,10 +177,11 @@ def _check_shared(request: GenerationRequest) -> None:
         raise invalid("stream_options", "stream_options needs stream: true. Set it or leave it out")
 
 
-def _check_messages(request: ChatRequest) -> None:
-    if not request.messages:
+def check_messages(messages: Sequence[ChatMessage]) -> None:
+    """Raises ApiError 400 naming what of a conversation no template here could read."""
+    if not messages:
         raise invalid("messages", "messages is empty. Send at least one message")
-    for index, message in enumerate(request.messages):
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if message.role in ("tool", "function"):
             raise not_supported(f"{where}.role", "Tools are not supported yet")
