@@ -24,11 +24,14 @@ from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
 from helios.server.lifecycle import Lifecycle, RequestEvent, ServedModel
+from helios.server.options import HttpOptions
+from helios.server.options.limits import LimitOptions
 from helios.worker.messages import Finish, Statistics, Submit, TokensEvent, WorkerReady
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
 
 Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
 FRONTEND = byte_level_frontend()
+OPTIONS = HttpOptions(limits=LimitOptions(max_body_nbytes=1 << 20))
 
 
 def says(
@@ -168,7 +171,7 @@ def running_server(
     script: Script,
     *,
     permits: int = 8,
-    body_limit_nbytes: int = 1 << 20,
+    options: HttpOptions = OPTIONS,
     loaded: bool = True,
     times: EndTimes | None = None,
     frontend: Frontend = FRONTEND,
@@ -180,7 +183,7 @@ def running_server(
     client = ScriptedClient(script)
     if loaded:
         lifecycle.serve(served_model(client, permits=permits, frontend=frontend))
-    app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
+    app = build_app(lifecycle, options)
     listener = socket.create_server(("127.0.0.1", 0))
     if send_buffer_nbytes is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_nbytes)

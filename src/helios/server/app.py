@@ -23,22 +23,22 @@ from helios.server.failures import ApiError, internal_error
 from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
+from helios.server.options import HttpOptions
 from helios.server.reset import reset_route
 from helios.server.routes import json_response, read_routes
-
-BODY_LIMIT_NBYTES: Final = 16 << 20
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def build_app(lifecycle: Lifecycle, *, body_limit_nbytes: int = BODY_LIMIT_NBYTES) -> ASGIApp:
+def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIApp:
     """The application over a lifecycle that others move on."""
+    options = options or HttpOptions()
     metrics = HttpMetrics()
     request_ids = itertools.count(1)
     generation = [
         Route(
             path,
-            GenerationEndpoint(parse, lifecycle, metrics, request_ids, body_limit_nbytes),
+            GenerationEndpoint(parse, lifecycle, metrics, request_ids, options),
             methods=["POST"],
         )
         for path, parse in (

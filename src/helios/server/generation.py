@@ -27,11 +27,12 @@ from helios.server.answers import FinishReason, PromptTokensDetails, Usage
 from helios.server.calls import Call
 from helios.server.choices import Choice, begin_choices, merged
 from helios.server.delivery import delivered
-from helios.server.failures import ApiError, from_request_error, internal_error
+from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
 from helios.server.observation import ChoiceSteps, Step, Stopwatch, Totals
+from helios.server.options import HttpOptions
 from helios.server.presentation import AnswerIdentity, Presenter
 from helios.worker.messages import FailedEvent, Finish, RejectedEvent
 
@@ -50,23 +51,25 @@ class GenerationEndpoint:
         lifecycle: Lifecycle,
         metrics: HttpMetrics,
         request_ids: itertools.count[int],
-        body_limit_nbytes: int,
+        options: HttpOptions,
     ) -> None:
         self._parse = parse
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._request_ids = request_ids
-        self._body_limit_nbytes = body_limit_nbytes
+        self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Raises ApiError as long as no header is out."""
         try:
-            data = await read_body(Request(scope, receive), self._body_limit_nbytes)
+            data = await read_body(Request(scope, receive), self._options.limits)
         except ClientDisconnect:
             self._metrics.disconnects += 1
             return
         model = self._lifecycle.serving()
         call = self._parse(data)
+        if self._options.strict_fields:
+            refuse_ignored(call.ignored)
         if call.model not in model.names:
             raise ApiError(
                 404,

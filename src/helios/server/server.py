@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from helios.errors import HeliosError
+from helios.server.options import HttpOptions
 from helios.worker.launch import WORKER_COMMAND, launch
 from helios.worker.options import WorkerOptions
 
@@ -19,12 +20,13 @@ from helios.worker.options import WorkerOptions
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Where to listen and what the worker is told. Port 0 takes any free one; `frontend_workers`
-    None takes the core's number of preparation slots."""
+    None takes the core's number of preparation slots, `http` is all about HTTP alone."""
 
     host: str
     port: int
     worker: WorkerOptions
     frontend_workers: int | None = None
+    http: HttpOptions = field(default_factory=HttpOptions)
 
 
 class Server:
@@ -59,7 +61,7 @@ class Server:
             self._report(f"listening on http://{shown}:{port}")
             from helios.server.serving import serve
 
-            serve(core, worker, listener, self._report, options.frontend_workers)
+            serve(core, worker, listener, self._report, options)
 
 
 def _listen(host: str, port: int) -> socket.socket:
