@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from helios.server.failures import ApiError, ErrorBody
-from helios.server.operations import JSON, OPERATIONS, Answer, Operation, Schema
+from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
 from helios.server.unsupported import neutral_values
 from helios.version import VERSION
 
@@ -152,8 +152,26 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "description": answer.description,
         "headers": _headers(*answer.headers),
         "content": {
-            media_type: {"schema": _schema(schema)}
+            media_type: {"schema": _event(schema) if media_type == EVENTS else _schema(schema)}
             for media_type, schema in answer.contents.items()
+        },
+    }
+
+
+def _event(schema: Schema) -> dict[str, Any]:
+    """One server-sent event: OpenAPI 3.1 has no schema for all of them."""
+    chunk = {"anyOf": [_schema(schema), _schema(ErrorBody)]}
+    return {
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "type": "string",
+                "anyOf": [
+                    {"const": "[DONE]"},
+                    {"contentMediaType": JSON, "contentSchema": chunk},
+                ],
+            }
         },
     }
 
