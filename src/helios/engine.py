@@ -43,7 +43,7 @@ class Engine:
         self.frontend = frontend
         self._model = model
         self._queue_capacity = model.scheduler.queue_limit
-        self._worker = WorkerThread(model, open_tokenizer=lambda: frontend.tokenizer)
+        self._worker = WorkerThread(model, open_token_bytes=lambda: frontend.tokenizer)
 
     @classmethod
     def open(

@@ -12,23 +12,30 @@ from collections.abc import Sequence
 from helios.errors import AdmissionError, HeliosError
 from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed, Scheduler
 from helios.scheduler.planned import PlannedRound
+from helios.worker.held_requests import HeldRequests, OpenTokenBytes
 from helios.worker.host_stops import HostStops
 from helios.worker.messages import FailedEvent, FromWorker, RejectedEvent, Submit, TokensEvent
 from helios.worker.request_times import RequestTimes
 
 
 class ClientRequests:
-    """Those that the scheduler has, from `submit` to their last event."""
+    """Those of the client, from `submit` to their last event: of the scheduler, or still `held`.
+    Methods return what the client is told."""
 
-    def __init__(self, scheduler: Scheduler, stops: HostStops, times: RequestTimes) -> None:
+    def __init__(
+        self, scheduler: Scheduler, times: RequestTimes, open_token_bytes: OpenTokenBytes
+    ) -> None:
+        self.held = HeldRequests(open_token_bytes)
         self._scheduler = scheduler
-        self._stops = stops
+        self._stops = HostStops(self.held.token_bytes)
         self._times = times
         # Those that want to know when their tokens were completed.
         self._timed: set[int] = set()
 
-    def submit(self, message: Submit) -> RejectedEvent | FailedEvent | None:
-        """Hands a request to the scheduler; what to tell the client where that can't be."""
+    def submit(self, message: Submit) -> list[FromWorker]:
+        """Hands a request to the scheduler, as soon as its stops can be looked for."""
+        if self.held.hold(message):
+            return []
         request = Request(
             request_id=message.request_id,
             prompt=tuple(message.prompt_tokens),
@@ -43,16 +50,36 @@ class ClientRequests:
         try:
             self._scheduler.submit(request)
         except AdmissionError as error:
-            return RejectedEvent(message.request_id, str(error))
+            return [RejectedEvent(message.request_id, str(error))]
         try:
             self._stops.begin(message)
         except HeliosError as error:
             self._scheduler.cancel(message.request_id)
-            return FailedEvent(message.request_id, str(error))
+            return [FailedEvent(message.request_id, str(error))]
         self._times.submitted(message.request_id)
         if message.timed:
             self._timed.add(message.request_id)
-        return None
+        return []
+
+    def release(self) -> list[FromWorker]:
+        """Hands on those that need be held no longer."""
+        return [told for request in self.held.release() for told in self.submit(request)]
+
+    def cancel(self, request_id: int) -> list[FromWorker]:
+        """Ends a request; one that isn't live is ignored."""
+        if self.held.remove(request_id):
+            return [_cancelled(request_id)]
+        return self.messages(self._scheduler.cancel(request_id))
+
+    def cancel_all(self) -> list[FromWorker]:
+        """Ends every request."""
+        messages = self.messages(self._scheduler.cancel_all())
+        return messages + [_cancelled(request.request_id) for request in self.held.clear()]
+
+    def fail(self, message: str) -> list[FromWorker]:
+        """Ends every request because the device has failed."""
+        messages = self.messages(self._scheduler.fail(message))
+        return messages + [FailedEvent(held.request_id, message) for held in self.held.clear()]
 
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""
@@ -101,3 +128,7 @@ class ClientRequests:
         self._stops.forget(request_id)
         self._times.forget(request_id)
         self._timed.discard(request_id)
+
+
+def _cancelled(request_id: int) -> TokensEvent:
+    return TokensEvent(request_id, [], [], Finish.CANCELLED)

@@ -18,7 +18,6 @@ from helios.errors import HeliosError
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
-    Event,
     Scheduler,
     SchedulerOptions,
 )
@@ -26,7 +25,7 @@ from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
 from helios.worker.client_requests import ClientRequests
-from helios.worker.host_stops import HostStops, OpenTokenizer, no_tokenizer
+from helios.worker.held_requests import OpenTokenBytes, no_token_bytes
 from helios.worker.integrity import BooksCheck
 from helios.worker.messages import (
     Cancel,
@@ -49,8 +48,8 @@ from helios.worker.statistics import statistics
 _WAIT_MS: Final = 100
 # So long nothing has arrived when the books are looked at: whoever comes soon needn't wait for it.
 _QUIET_MS: Final = 200
-# Arrivals are looked at this often while the second tier brings in what a request waits for.
-_CONTENT_WAIT_MS: Final = 2
+# Arrivals are looked at this often while something else than a round is waited for.
+_OTHER_WAIT_MS: Final = 2
 
 
 class Runtime(Protocol):
@@ -92,7 +91,7 @@ class ModelWorker:
         options: SchedulerOptions | None = None,
         *,
         tier: SecondTier | None = None,
-        open_tokenizer: OpenTokenizer = no_tokenizer,
+        open_token_bytes: OpenTokenBytes = no_token_bytes,
         clock: Callable[[], int] = time.monotonic_ns,
         origin_ns: int = 0,
         trace: Trace | None = None,
@@ -105,7 +104,7 @@ class ModelWorker:
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
         self._times = RequestTimes(time.monotonic_ns)
-        self._requests = ClientRequests(self.scheduler, HostStops(open_tokenizer), self._times)
+        self._requests = ClientRequests(self.scheduler, self._times, open_token_bytes)
         self._now = clock
         self._origin_ns = origin_ns
         self._in_flight: deque[tuple[int, PlannedRound, bool]] = deque()
@@ -122,14 +121,14 @@ class ModelWorker:
                 pass
         except Exception as error:
             message = str(error) if isinstance(error, HeliosError) else repr(error)
-            self._note(self.scheduler.fail(message))
+            self._outgoing += self._requests.fail(message)
             self._outgoing.append(WorkerFailed(type(error).__name__, message))
             self._send()
             raise
 
     def _turn(self) -> bool:
-        scheduler = self.scheduler
-        if scheduler.idle:
+        scheduler, held = self.scheduler, self._requests.held
+        if scheduler.idle and not held:
             if self._ending:
                 self._look_at_books()
                 return False
@@ -138,13 +137,16 @@ class ModelWorker:
             self._take(self._channel.receive(block=False))
         if self._channel.closed:
             self._end()
+        self._outgoing += self._requests.release()
         self._launch()
         self._send()
         if self._in_flight:
             self._complete()
             self._send()
         elif not scheduler.idle:
-            scheduler.wait_for_content(_CONTENT_WAIT_MS)
+            scheduler.wait_for_content(_OTHER_WAIT_MS)
+        elif held:
+            held.wait(_OTHER_WAIT_MS)
         return True
 
     def _await_work(self) -> list[ToWorker]:
@@ -191,7 +193,7 @@ class ModelWorker:
         ended = self._clock()
         events = self.scheduler.complete(self._runtime.read(sequence))
         completed_ns = self._now() - self._origin_ns if timed else 0
-        self._note(events, completed_ns)
+        self._outgoing += self._requests.messages(events, completed_ns)
         self.scheduler.proceed()
         self._counters.count(planned)
         if self._trace is not None:
@@ -206,7 +208,7 @@ class ModelWorker:
                 case Submit():
                     self._submit(message)
                 case Cancel():
-                    self._note(self.scheduler.cancel(message.request_id))
+                    self._outgoing += self._requests.cancel(message.request_id)
                 case ReadStatistics():
                     self._outgoing.append(
                         statistics(
@@ -235,20 +237,15 @@ class ModelWorker:
 
     def _submit(self, message: Submit) -> None:
         self._books_changed = True
-        refusal = self._requests.submit(message)
-        if refusal is not None:
-            self._outgoing.append(refusal)
-        elif self._ending:
-            self._note(self.scheduler.cancel(message.request_id))
+        self._outgoing += self._requests.submit(message)
+        if self._ending:
+            self._outgoing += self._requests.cancel(message.request_id)
 
     def _end(self) -> None:
         """Cancels every request; what is in flight still passes its fence."""
         if not self._ending:
             self._ending = True
-            self._note(self.scheduler.cancel_all())
-
-    def _note(self, events: Sequence[Event], completed_ns: int = 0) -> None:
-        self._outgoing += self._requests.messages(events, completed_ns)
+            self._outgoing += self._requests.cancel_all()
 
     def _send(self) -> None:
         """Sends what there is as one batch."""

@@ -63,7 +63,7 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
             channel,
             model.scheduler,
             tier=model.tier,
-            open_tokenizer=model.open_tokenizer,
+            open_token_bytes=model.open_token_bytes,
             origin_ns=model.origin_ns,
         ).run()
     except Exception:  # the worker has told the client

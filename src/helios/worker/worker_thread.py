@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import PreparedRequest
 from helios.worker.channel import InProcessChannel
-from helios.worker.host_stops import OpenTokenizer
+from helios.worker.held_requests import OpenTokenBytes
 from helios.worker.messages import (
     BooksBroken,
     Cancel,
@@ -53,7 +53,7 @@ class PendingRequest:
 class WorkerThread:
     """Runs from its construction to `close`. Thread-safe."""
 
-    def __init__(self, model: LoadedModel, *, open_tokenizer: OpenTokenizer) -> None:
+    def __init__(self, model: LoadedModel, *, open_token_bytes: OpenTokenBytes) -> None:
         self._process = os.getpid()
         self._ids = itertools.count(1)
         # Requests whose last event is still to come.
@@ -69,7 +69,7 @@ class WorkerThread:
             self._channel,
             model.scheduler,
             tier=model.tier,
-            open_tokenizer=open_tokenizer,
+            open_token_bytes=open_token_bytes,
             origin_ns=model.origin_ns,
         )
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
