@@ -23,10 +23,11 @@ from helios.scheduler.tier_counts import TierCounts
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
-from helios.server.lifecycle import Lifecycle, RequestEvent, ServedModel
+from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.options import HttpOptions
 from helios.server.options.limits import LimitOptions
-from helios.worker.messages import Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.worker.messages import FailedEvent, Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.worker.recipient import Recipient, RequestEvent, ends
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
 
 Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
@@ -67,8 +68,8 @@ READY = WorkerReady(
 
 @dataclass
 class ScriptedClient:
-    """A `WorkerClient`; `script` may be exchanged between requests. `ended` counts iterators
-    that were closed, for whatever reason, `cancelled` those closed before their script's end.
+    """A `WorkerClient`; `script` may be exchanged between requests. `cancelled` counts those left
+    before their script's end.
     `cancelling` is set once the server has asked to end every request; scripts may wait for it."""
 
     script: Script
@@ -77,6 +78,7 @@ class ScriptedClient:
     unsound: str = ""
     resets: int = 0
     running: int = 0
+    _playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     cancelled: int = 0
     stuck: bool = False
     cancelling: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,15 +87,32 @@ class ScriptedClient:
     async def ready(self) -> WorkerReady:
         return READY
 
-    async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
+    def begin(self, request: Submit, recipient: Recipient) -> None:
         self.submitted.append(request)
         self._change(running=1)
+        playing = asyncio.ensure_future(self._play(request, recipient))
+        self._playing[request.request_id] = playing
+
+    def leave(self, request_id: int) -> None:
+        playing = self._playing.pop(request_id, None)
+        if playing is not None:
+            playing.cancel()
+
+    async def _play(self, request: Submit, recipient: Recipient) -> None:
+        """The script's events; one that stops too early fails, as the worker never does."""
         complete = False
         try:
             async with contextlib.aclosing(self.script(request)) as events:
                 async for event in events:
-                    complete = not isinstance(event, TokensEvent) or bool(event.finish)
-                    yield event
+                    complete = ends(event)
+                    if recipient.take(event):
+                        recipient.deliver()
+            if not complete:
+                complete = True
+                if recipient.take(FailedEvent(request.request_id, "the script has ended")):
+                    recipient.deliver()
+        except HeliosError as error:
+            recipient.fail(error)
         finally:
             self._change(running=-1, cancelled=0 if complete else 1)
 

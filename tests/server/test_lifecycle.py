@@ -61,9 +61,9 @@ async def _is_failed(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
 
 
 async def _garbles(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
-    """Tokens that no text can be made of: one has no logprob."""
+    """An end that nobody knows."""
     yield TokensEvent(submit.request_id, [100], [-0.5], 0)
-    yield TokensEvent(submit.request_id, [100, 101], [-0.5], Finish.LIMIT)
+    yield TokensEvent(submit.request_id, [101], [-0.5], 99)
 
 
 async def _rejects_like_a_failure(submit: Submit) -> AsyncGenerator[RequestEvent, None]:

@@ -11,30 +11,31 @@ import functools
 import itertools
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from helios.errors import HeliosError, RequestError
+from helios.errors import RequestError
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.prepare import choices as choices_of
 from helios.server import sse
-from helios.server.answers import FinishReason, PromptTokensDetails, Usage
+from helios.server.answering import WholeAnswer, answer_of
+from helios.server.answers import PromptTokensDetails, Usage
+from helios.server.body_writer import body_writer
 from helios.server.calls import Call
-from helios.server.choices import Choice, begin_choices, merged
+from helios.server.choices import Choice, begin_choices
 from helios.server.delivery import delivered
 from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
-from helios.server.observation import ChoiceSteps, Step, Stopwatch, Totals
+from helios.server.observation import Step, Stopwatch, Totals
 from helios.server.options import HttpOptions
-from helios.server.presentation import AnswerIdentity, Presenter
-from helios.worker.messages import FailedEvent, Finish, RejectedEvent
+from helios.server.presentation import AnswerIdentity
+from helios.server.streaming import StreamedAnswer
 
 _log = logging.getLogger(__name__)
 
@@ -109,17 +110,25 @@ class GenerationEndpoint:
         headers = _ignored_header(call.ignored)
         noted = functools.partial(self._metrics.first_token, began)
         totals = functools.partial(_totals, choices, watch)
-        streams = [_steps(model, choice, watch, noted) for choice in choices]
-        async with aclosing(merged(streams)) as steps:
-            if call.stream:
-                events = _stream_events(
-                    steps, presenter, totals, len(choices), include_usage=call.include_usage
-                )
-                await sse.send_stream(send, events, headers)
-            else:
-                body = await _whole_body(steps, presenter, totals, len(choices))
-                response = Response(body, media_type="application/json", headers=headers)
-                await response(scope, _no_receive, send)
+        watch.queued()
+        if not call.stream:
+            whole = WholeAnswer(choices, presenter, totals, noted)
+            body = await answer_of(model.client, choices, whole)
+            response = Response(body, media_type="application/json", headers=headers)
+            await response(scope, _no_receive, send)
+            return
+        await sse.begin_stream(send, headers)
+        writer = body_writer(scope, send)
+        streamed = StreamedAnswer(
+            choices,
+            presenter,
+            totals,
+            noted,
+            writer,
+            include_usage=call.include_usage,
+            merges=not call.observation.token_ids,
+        )
+        await writer.end(await answer_of(model.client, choices, streamed))
 
     async def _prepare(self, call: Call, model: ServedModel) -> list[PreparedRequest]:
         """A request for each choice."""
@@ -129,89 +138,6 @@ class GenerationEndpoint:
             return choices_of(prepared, call.choices)
         except RequestError as error:
             raise from_request_error(error, call.field_names) from None
-
-
-async def _steps(
-    model: ServedModel,
-    choice: Choice,
-    watch: Stopwatch,
-    note_first_token: Callable[[], None],
-) -> AsyncGenerator[Step, None]:
-    """A choice's steps; the last one has a finish reason. Raises ApiError when it ends in any
-    other way."""
-    watch.queued()
-    index, pipeline = choice.index, choice.pipeline
-    try:
-        async with aclosing(model.client.submit(choice.submit)) as events:
-            async for event in events:
-                if isinstance(event, RejectedEvent):
-                    raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
-                if isinstance(event, FailedEvent):
-                    raise ApiError(500, event.message, code="execution_failed")
-                if event.tokens and not pipeline.output_tokens and not index:
-                    note_first_token()
-                reason = _reason(Finish(event.finish)) if event.finish else None
-                delta = pipeline.push(
-                    event.tokens, event.logprobs, event.alternatives, last=reason is not None
-                )
-                yield Step(delta, reason, event.completed_ns, event.reused_prompt_tokens, index)
-                if reason is not None:
-                    return
-    except HeliosError as error:
-        raise ApiError(500, str(error), code="model_failed") from error
-    raise ApiError(500, "the model ended the answer without a reason", code="execution_failed")
-
-
-def _reason(finish: Finish) -> FinishReason:
-    match finish:
-        case Finish.EOS | Finish.STOP:
-            return "stop"
-        case Finish.LIMIT:
-            return "length"
-        case Finish.CANCELLED:
-            raise ApiError(503, "the request was cancelled: the model is ending", code="cancelled")
-        case Finish.FAILED:
-            raise ApiError(500, "executing the request failed", code="execution_failed")
-
-
-async def _whole_body(
-    steps: AsyncIterator[Step],
-    presenter: Presenter,
-    totals: Callable[[Step], Totals],
-    choices: int,
-) -> bytes:
-    every: list[list[Step]] = [[] for _ in range(choices)]
-    finishes: dict[int, FinishReason] = {}
-    async for step in steps:
-        every[step.index].append(step)
-        if step.finish is None:
-            continue
-        finishes[step.index] = step.finish
-        if len(finishes) == choices:
-            answers = [ChoiceSteps(every[index], finishes[index]) for index in range(choices)]
-            return presenter.body(answers, totals(every[0][-1]))
-    raise AssertionError("a choice's last step has a finish reason")
-
-
-async def _stream_events(
-    steps: AsyncIterator[Step],
-    presenter: Presenter,
-    totals: Callable[[Step], Totals],
-    choices: int,
-    *,
-    include_usage: bool,
-) -> AsyncGenerator[bytes, None]:
-    for chunk in presenter.opening(choices):
-        yield chunk
-    first: Step | None = None
-    async for step in steps:
-        choices -= step.finish is not None
-        first = first if step.index else step
-        at_the_end = totals(first) if first is not None and not choices else None
-        for chunk in presenter.chunks(step, at_the_end):
-            yield chunk
-        if at_the_end is not None and include_usage:
-            yield presenter.usage_chunk(at_the_end.usage)
 
 
 def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:

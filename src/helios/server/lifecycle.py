@@ -7,7 +7,6 @@ said here once.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -20,15 +19,14 @@ from helios.server.failures import ApiError
 from helios.server.liveness import DeviceWatch
 from helios.server.state_answers import Readiness
 from helios.worker.messages import (
-    FailedEvent,
-    RejectedEvent,
     Statistics,
     Submit,
-    TokensEvent,
     WorkerReady,
 )
+from helios.worker.recipient import Recipient
 
-RequestEvent = TokensEvent | RejectedEvent | FailedEvent
+# What its methods give, and tests script.
+from helios.worker.recipient import RequestEvent as RequestEvent
 
 
 class WorkerClient(Protocol):
@@ -37,8 +35,12 @@ class WorkerClient(Protocol):
     async def ready(self) -> WorkerReady:
         """Waits for start-up. Raises HeliosError if it fails."""
 
-    def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
-        """A request's events up to its last; closing the iterator early cancels the request."""
+    def begin(self, request: Submit, recipient: Recipient) -> None:
+        """Sends a request, whose events go to `recipient` up to its last, or until `leave`. Raises
+        the worker's failure if it is dead; the recipient hears of a later one."""
+
+    def leave(self, request_id: int) -> None:
+        """Cancels a request unless it has ended; its recipient hears no more."""
 
     def cancel_all(self) -> None:
         """Ends every request at once with a `cancelled` finish, and every one that still comes."""
