@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -10,11 +10,12 @@ import pytest
 from starlette.routing import Route
 
 from helios.server.app import build_app
-from helios.server.calls import chat_call, completion_call
+from helios.server.calls import Call, chat_call, completion_call
 from helios.server.failures import ErrorBody
 from helios.server.lifecycle import Lifecycle
 from helios.server.openapi import describe
 from helios.server.operations import OPERATIONS, Operation
+from helios.server.prompt_calls import PromptCall, detokenize_call, render_call, tokenize_call
 
 DOCUMENT = describe()
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
@@ -22,7 +23,13 @@ DESCRIBED: list[dict[str, Any]] = [
     operation for path in DOCUMENT["paths"].values() for operation in path.values()
 ]
 WITH_BODY = [operation for operation in OPERATIONS if operation.body is not None]
-PARSERS = {"/v1/chat/completions": chat_call, "/v1/completions": completion_call}
+PARSERS: dict[str, Callable[[bytes], Call | PromptCall]] = {
+    "/v1/chat/completions": chat_call,
+    "/v1/completions": completion_call,
+    "/tokenize": tokenize_call,
+    "/detokenize": detokenize_call,
+    "/v1/render": render_call,
+}
 
 
 def _references(value: object) -> Iterator[str]:

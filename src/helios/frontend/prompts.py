@@ -120,6 +120,10 @@ class PromptMaker:
         text = b"".join(map(self.tokenizer.token_bytes, ids)).decode(errors="replace")
         return text.removeprefix(" ") if self.tokenizer.strips_leading_space else text
 
+    def spellings(self, ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it."""
+        return list(map(self.tokenizer.spelling, ids))
+
     def _check_text(self, text: str, *, where: str) -> None:
         """Refuses, before the work of tokenizing it, text that can't be tokenized or that can't
         fit however well it is tokenized."""

@@ -115,6 +115,10 @@ class Tokenizer(TokenBytes):
             byte_spellings=self.byte_spellings,
         )
 
+    def spelling(self, token: int) -> str:
+        """A token as the vocabulary spells it; empty for ids without a token."""
+        return self.library.id_to_token(token) or ""
+
     def token_id(self, content: str) -> int | None:
         """The id of the token spelled `content`, if there is one."""
         found: int | None = self.library.token_to_id(content)

@@ -24,6 +24,7 @@ from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
 from helios.server.options import HttpOptions
+from helios.server.prompt_routes import prompt_routes
 from helios.server.reset import reset_route
 from helios.server.routes import json_response, read_routes
 
@@ -52,7 +53,12 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
         Exception: _unexpected_error,
     }
     app = Starlette(
-        routes=[*generation, reset_route(lifecycle), *read_routes(lifecycle, metrics)],
+        routes=[
+            *generation,
+            *prompt_routes(lifecycle, metrics, options),
+            reset_route(lifecycle),
+            *read_routes(lifecycle, metrics),
+        ],
         exception_handlers=handlers,
     )
     # A path with a slash too many is no path of this API; a redirect would lose the body.

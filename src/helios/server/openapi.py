@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from helios.server.bodies import GenerationRequest
 from helios.server.failures import ApiError, ErrorBody
 from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
 from helios.server.unsupported import neutral_values
@@ -75,9 +76,9 @@ def describe() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         types.values(), ref_template="#/components/schemas/{name}"
     )
-    for operation in OPERATIONS:
-        if operation.body is not None:
-            _say_what_is_supported(schemas[operation.body.__name__]["properties"])
+    for kind in types.values():
+        if issubclass(kind, GenerationRequest):
+            _say_what_is_supported(schemas[kind.__name__]["properties"])
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _described(operation)
@@ -100,8 +101,7 @@ def describe() -> dict[str, Any]:
 def _types(operation: Operation) -> Iterator[type]:
     """The types of an operation's bodies, of errors too."""
     yield ErrorBody
-    if operation.body is not None:
-        yield operation.body
+    yield from (kind for kind in (operation.body, operation.other_body) if kind is not None)
     for answer in operation.answers.values():
         yield from (kind for kind in answer.contents.values() if isinstance(kind, type))
 
@@ -128,7 +128,10 @@ def _described(operation: Operation) -> dict[str, Any]:
         },
     }
     if operation.body is not None:
-        content: dict[str, Any] = {"schema": _schema(operation.body)}
+        schema = _schema(operation.body)
+        if operation.other_body is not None:
+            schema = {"anyOf": [schema, _schema(operation.other_body)]}
+        content: dict[str, Any] = {"schema": schema}
         if operation.examples:
             content["examples"] = {
                 name: {"value": value} for name, value in operation.examples.items()

@@ -12,6 +12,13 @@ from typing import Any, Final
 
 from helios.server.answers import ChatChunk, ChatCompletion, Completion
 from helios.server.bodies import ChatRequest, CompletionRequest
+from helios.server.prompt_bodies import (
+    Detokenized,
+    DetokenizeRequest,
+    Rendered,
+    Tokenized,
+    TokenizeRequest,
+)
 from helios.server.state_answers import Health, Model, ModelList, Readiness, Version
 
 JSON: Final = "application/json"
@@ -35,8 +42,9 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A method of a path. `answers` are those that aren't errors, by status; `errors` are the
-    statuses that come with an error object. `examples` are bodies by what they show; path
-    parameters are described by name."""
+    statuses that come with an error object. A body is of the type `body`, or of `other_body` if
+    there is one. `examples` are bodies by what they show; path parameters are described by
+    name."""
 
     path: str
     method: str
@@ -45,6 +53,7 @@ class Operation:
     answers: Mapping[int, Answer]
     errors: tuple[int, ...] = ()
     body: type | None = None
+    other_body: type | None = None
     examples: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
 
@@ -116,6 +125,38 @@ _COMPLETION_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+_TOKENIZE_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "a text": {"model": _MODEL, "prompt": "Once upon a time", "return_token_strs": True},
+    "a conversation": {"model": _MODEL, "messages": _QUESTION},
+}
+_RENDER_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "a conversation": {"model": _MODEL, "messages": _QUESTION, "max_tokens": 32, "seed": 7},
+}
+
+
+def _prompt(
+    path: str,
+    name: str,
+    summary: str,
+    answer: type,
+    body: type,
+    examples: Mapping[str, Mapping[str, Any]],
+    other_body: type | None = None,
+) -> Operation:
+    """A route that only shows prompts."""
+    return Operation(
+        path,
+        "post",
+        name,
+        summary,
+        {200: Answer(summary, {JSON: answer}, ("x-helios-ignored",))},
+        errors=_GENERATION_ERRORS,
+        body=body,
+        other_body=other_body,
+        examples=examples,
+    )
+
+
 def _read(path: str, name: str, summary: str, answer: type, *failing: int) -> Operation:
     """A GET of something that is always there; `failing` are the statuses of its bad states."""
     answers = {200: Answer(summary, {JSON: answer})}
@@ -145,6 +186,31 @@ OPERATIONS: Final = (
         errors=_GENERATION_ERRORS,
         body=CompletionRequest,
         examples=_COMPLETION_EXAMPLES,
+    ),
+    _prompt(
+        "/tokenize",
+        "tokenize",
+        "The token ids of a text or a conversation",
+        Tokenized,
+        TokenizeRequest,
+        _TOKENIZE_EXAMPLES,
+    ),
+    _prompt(
+        "/detokenize",
+        "detokenize",
+        "The text of token ids",
+        Detokenized,
+        DetokenizeRequest,
+        {"some ids": {"model": _MODEL, "tokens": [72, 101, 108]}},
+    ),
+    _prompt(
+        "/v1/render",
+        "renderPrompt",
+        "What a chat or completions body would ask of the model",
+        Rendered,
+        ChatRequest,
+        _RENDER_EXAMPLES,
+        CompletionRequest,
     ),
     Operation(
         "/v1/models",
