@@ -17,6 +17,7 @@ from helios.contract.enums import Operation
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, TOP_CAPACITY
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.manifest import Manifest, Program
+from helios.runtime.rankings import RankingReader
 from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
 
 _FINISHES = {int(finish): finish for finish in DeviceFinish}
@@ -46,6 +47,11 @@ class CompletionReader:
             if scores is None
             else tuple(view(scores, frame).view(np.float32) for frame in range(FRAMES))
         )
+        self._rankings = (
+            RankingReader(record, view, vocabulary_tokens)
+            if self.scored and record.score_ranks is not None
+            else None
+        )
         self._alternatives = (
             ()
             if record.top_tokens is None or record.top_logprobs is None
@@ -72,11 +78,12 @@ class CompletionReader:
         count: int,
         lengths: Sequence[int] = (),
         top_logprobs: Sequence[int] = (),
+        scored_top_logprobs: Sequence[int] = (),
     ) -> tuple[LaneCompletion, ...]:
         """The first `count` lanes. A `scored` round's lanes have so many tokens each, and a score
         for each of them; `top_logprobs` says for each lane how many alternatives there are, if
-        there are any. A lane whose row can't be true has the error IMPOSSIBLE, no tokens, and a
-        `fault` that names it."""
+        there are any, and `scored_top_logprobs` how many there are of what is scored. A lane whose
+        row can't be true has the error IMPOSSIBLE, no tokens, and a `fault` that names it."""
         lanes, tokens, logprobs = self._frames[frame]
         width, vocabulary = self._width, self._vocabulary_tokens
         finishes, errors = _FINISHES, _ERRORS
@@ -125,7 +132,34 @@ class CompletionReader:
                     completions[number] = self._with_alternatives(
                         completions[number], frame, number, wanted
                     )
+        if self.scored and (self._rankings is not None or any(scored_top_logprobs)):
+            self._add_rankings(completions, frame, lengths, scored_top_logprobs)
         return tuple(completions)
+
+    def _add_rankings(
+        self,
+        completions: list[LaneCompletion],
+        frame: int,
+        lengths: Sequence[int],
+        wanted: Sequence[int],
+    ) -> None:
+        start = 0
+        for lane, (answer, length) in enumerate(zip(completions, lengths, strict=True)):
+            first, start = start, start + length
+            if answer.fault:
+                continue
+            count = wanted[lane] if wanted else 0
+            if self._rankings is None:
+                if count:
+                    what = "likeliest tokens are wanted of what is scored, and the record has none"
+                    completions[lane] = self._impossible(lane, answer.slot, answer.generation, what)
+                continue
+            ranking, fault = self._rankings.read(frame, first, start, count)
+            completions[lane] = (
+                self._impossible(lane, answer.slot, answer.generation, fault)
+                if fault
+                else answer._replace(ranking=ranking)
+            )
 
     def _with_alternatives(
         self, answer: LaneCompletion, frame: int, lane: int, wanted: int

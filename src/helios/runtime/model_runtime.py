@@ -23,6 +23,7 @@ from helios.runtime.capacities import Capacities, available_nbytes, check_fits
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
 from helios.runtime.devices.opening import give_up, open_device
+from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
@@ -45,6 +46,7 @@ class _InFlight:
     # Tokens of each lane, where the record has something for each of them.
     lengths: tuple[int, ...]
     top_logprobs: tuple[int, ...]
+    scored_top_logprobs: tuple[int, ...]
 
 
 class ModelRuntime:
@@ -218,8 +220,9 @@ class ModelRuntime:
         reader = self._completions[work.program]
         scored = reader is not None and reader.scored
         lengths = tuple(len(lane.tokens) for lane in work.lanes) if scored else ()
+        scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes if scored)
         self._frames[frame] = _InFlight(
-            sequence, work.program, len(work.lanes), lengths, work.top_logprobs
+            sequence, work.program, len(work.lanes), lengths, work.top_logprobs, scored_tops
         )
         return sequence
 
@@ -244,7 +247,13 @@ class ModelRuntime:
         reader = self._completions[flight.program]
         lanes: tuple[LaneCompletion, ...] = ()
         if reader is not None:
-            lanes = reader.read(frame, flight.lanes, flight.lengths, flight.top_logprobs)
+            lanes = reader.read(
+                frame,
+                flight.lanes,
+                flight.lengths,
+                flight.top_logprobs,
+                flight.scored_top_logprobs,
+            )
         return Completion(sequence, lanes, *self._device.timing(sequence))
 
     # ------------------------------------------------------------ observation

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
-from helios.runtime.rounds import LaneWork
+from helios.runtime.rounds import LaneExtras, LaneWork
 from helios.scheduler.feedback import awaits_feed, awaits_first_token
 from helios.scheduler.planned import PlannedRound, planned_round, required_programs, smallest
 from helios.scheduler.requests import Phase, Resident
@@ -160,7 +160,8 @@ class Cohorts:
             return None
         end = min(start + tokens, resident.chunk_end, residency.reach(resident))
         residency.cover(resident, end)
-        wants_scores = resident.progress.wants_scores
+        progress = resident.progress
+        scores, likeliest = progress.wants_scores, progress.request.prompt_top_logprobs
         return LaneWork(
             resident.slot,
             resident.generation,
@@ -168,7 +169,8 @@ class Cohorts:
             resident.progress.tokens[start:end],
             end == resident.prompt_tokens,
             resident.pages,
-            targets=_targets(resident, start, end) if wants_scores else (),
+            targets=_targets(resident, start, end) if scores else (),
+            extras=LaneExtras(scored_top_logprobs=likeliest) if scores and likeliest else None,
         )
 
     def _one_more(self, resident: Resident) -> bool:

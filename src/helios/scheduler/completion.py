@@ -18,6 +18,7 @@ from helios.runtime.rounds import (
     LaneCompletion,
     LaneError,
     LaneWork,
+    Ranking,
 )
 from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
@@ -62,7 +63,7 @@ def lane_fault(
         return None
     (
         _, _, end, tokens, logprobs, finish, error, cursor, reserved, scores,
-        alternatives, fault,
+        alternatives, fault, ranking,
     ) = answer  # fmt: skip
     if fault:
         return fault
@@ -82,7 +83,10 @@ def lane_fault(
     if ended:
         return None
     if scores or work.targets:
-        problem = _score_fault(scores, work.targets)
+        asked = resident.progress.request.prompt_top_logprobs
+        problem = _score_fault(scores, work.targets) or ranking_fault(
+            ranking, work.targets, min(asked, vocabulary_tokens)
+        )
         if problem is not None:
             return problem
     wanted = resident.top_logprobs if emitted else 0
@@ -112,6 +116,26 @@ def _score_fault(scores: Sequence[float], targets: Sequence[int]) -> str | None:
     for score, target in zip(scores, targets, strict=True):
         if target >= 0 and not score <= _ROUNDING:
             return f"the logprob of prompt token {target} is {score}"
+    return None
+
+
+def ranking_fault(ranking: Ranking, targets: Sequence[int], wanted: int) -> str | None:
+    """What is wrong with the places of scored tokens, which only some programs report, and with the
+    likeliest tokens there, of which `wanted` are due."""
+    ranks, alternatives = ranking
+    if len(ranks) != len(targets) and (ranks or wanted):
+        return f"{len(ranks)} tokens have a rank, not {len(targets)}"
+    if len(alternatives) != (len(targets) if wanted else 0):
+        return f"alternatives of {len(alternatives)} scored tokens came"
+    for target, rank in zip(targets, ranks, strict=False):
+        if (rank > 0) != (target >= 0):
+            return f"the rank of prompt token {target} is {rank}"
+    for target, rank, likeliest in zip(targets, ranks, alternatives, strict=False):
+        problem = alternatives_fault((likeliest,), wanted) if target >= 0 else None
+        if problem is None and 0 < rank <= wanted and likeliest.tokens[rank - 1] != target:
+            problem = f"prompt token {target} of rank {rank} isn't there among the likeliest"
+        if problem is not None:
+            return problem
     return None
 
 

@@ -25,10 +25,14 @@ class Finish(IntEnum):
 @dataclass(slots=True)
 class PromptScored:
     """The logprobs in nats of a prompt's tokens from the second on; comes once, before the first
-    token, for a request that asked for them."""
+    token, for a request that asked for them. `ranks` are their places among all tokens, likeliest
+    first and from 1, where the core's programs report them; `alternatives` has the likeliest tokens
+    in each one's place for a request that asked for some."""
 
     request_id: int
     logprobs: tuple[float, ...]
+    ranks: tuple[int, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
 
 
 @dataclass(slots=True)

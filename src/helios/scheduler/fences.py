@@ -138,12 +138,17 @@ class Fences:
         was cancelled or stopped are kept to the fence, unreported, because later completions are
         checked against them."""
         progress = resident.progress
-        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives, _ = answer
+        (
+            _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives, _, ranking,
+        ) = answer  # fmt: skip
         resident.consumed = consumed
         unreported = resident.ending in _UNREPORTED
         if scores:
             # From where the chunk began: a preempted prompt is scored anew.
-            progress.scores[consumed - len(scores) :] = scores
+            start = consumed - len(scores)
+            progress.scores[start:] = scores
+            progress.ranks[start:] = ranking.ranks
+            progress.likeliest[start:] = ranking.alternatives
         if not tokens:
             return None
         if progress.scores and not unreported:
@@ -194,6 +199,13 @@ class Fences:
 
 def _scored(progress: Progress) -> PromptScored:
     """The scores of a prompt that is complete; its last token has nothing after it to be scored."""
-    scores = tuple(progress.scores[:-1])
-    progress.scores.clear()
-    return PromptScored(progress.request.request_id, scores)
+    told = (progress.scores, progress.ranks, progress.likeliest)
+    scored = PromptScored(
+        progress.request.request_id,
+        tuple(progress.scores[:-1]),
+        tuple(progress.ranks[:-1]),
+        tuple(progress.likeliest[:-1]),
+    )
+    for values in told:
+        values.clear()
+    return scored

@@ -174,7 +174,16 @@ class TextFrame:
             column("logprobs", pb.DTYPE_F32, lanes, 1),
             column("top_tokens", pb.DTYPE_I32, lanes, TOP_CAPACITY),
             column("top_logprobs", pb.DTYPE_F32, lanes, TOP_CAPACITY),
-            column("scores", pb.DTYPE_F32, scored_tokens) if scored_tokens else None,
+            *(
+                (
+                    column("scores", pb.DTYPE_F32, scored_tokens),
+                    column("score_ranks", pb.DTYPE_I32, scored_tokens),
+                    column("score_top_tokens", pb.DTYPE_I32, scored_tokens, TOP_CAPACITY),
+                    column("score_top_logprobs", pb.DTYPE_F32, scored_tokens, TOP_CAPACITY),
+                )
+                if scored_tokens
+                else ()
+            ),
         )
         self._recorder.completion(
             pb.CompletionRecord(
@@ -184,7 +193,11 @@ class TextFrame:
                 logprobs=buffers.logprobs.name,
                 top_tokens=buffers.top_tokens.name,
                 top_logprobs=buffers.top_logprobs.name,
-                scores=buffers.scores.name if buffers.scores is not None else "",
+                **{
+                    part: getattr(buffers, part).name
+                    for part in ("scores", "score_ranks", "score_top_tokens", "score_top_logprobs")
+                    if scored_tokens
+                },
             )
         )
         return buffers
