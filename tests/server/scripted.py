@@ -79,6 +79,7 @@ class ScriptedClient:
     resets: int = 0
     running: int = 0
     _playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _recipients: dict[int, Recipient] = field(default_factory=dict)
     cancelled: int = 0
     stuck: bool = False
     cancelling: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,6 +93,7 @@ class ScriptedClient:
         self._change(running=1)
         playing = asyncio.ensure_future(self._play(request, recipient))
         self._playing[request.request_id] = playing
+        self._recipients[request.request_id] = recipient
 
     def leave(self, request_id: int) -> None:
         playing = self._playing.pop(request_id, None)
@@ -115,6 +117,14 @@ class ScriptedClient:
             recipient.fail(error)
         finally:
             self._change(running=-1, cancelled=0 if complete else 1)
+
+    def cancel(self, request_id: int) -> None:
+        """As the worker: what the script has still to say isn't heard."""
+        found = self._recipients.pop(request_id, None)
+        if found is not None:
+            self.leave(request_id)
+            if found.take(TokensEvent(request_id, [], [], Finish.CANCELLED)):
+                found.deliver()
 
     def cancel_all(self) -> None:
         self.cancelling.set()

@@ -16,10 +16,10 @@ from helios.errors import HeliosError
 from helios.server.answers import FinishReason
 from helios.server.choices import Choice
 from helios.server.failures import ApiError, internal_error
-from helios.server.lifecycle import WorkerClient
 from helios.server.observation import ChoiceSteps, Step, Totals
 from helios.server.outcomes import merged, step_of
 from helios.server.presentation import Presenter
+from helios.server.running import AskedClient
 from helios.worker.messages import TokensEvent
 from helios.worker.recipient import RequestEvent
 
@@ -163,7 +163,7 @@ def _merged_by_request(events: Sequence[RequestEvent]) -> list[RequestEvent]:
     return [merged(each) for each in found.values()] + ends
 
 
-async def answer_of(client: WorkerClient, choices: Sequence[Choice], answer: Answer) -> bytes:
+async def answer_of(client: AskedClient, choices: Sequence[Choice], answer: Answer) -> bytes:
     """Asks the model and waits for the outcome; whoever cancels it cancels the requests. Raises
     the outcome's ApiError."""
     try:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 
 _ID = "Identifies the answer; the same in every chunk of a stream."
 _CREATED = "Unix time in seconds."
@@ -20,6 +20,7 @@ _FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give eq
 _INDEX = "The choice's number, from 0; more than one with `n`."
 _FINISH = (
     "`stop`: the model ended its answer, or a stop did. `length`: the output limit was reached."
+    " `abort`: `/abort` ended it."
 )
 _PROMPT_IDS = "With `return_token_ids`: the prompt's ids."
 _TIMES = (

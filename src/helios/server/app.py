@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from helios.server.abort import abort_route
 from helios.server.calls import chat_call, completion_call
 from helios.server.failures import ApiError, internal_error
 from helios.server.generation import GenerationEndpoint
@@ -27,6 +28,7 @@ from helios.server.options import HttpOptions
 from helios.server.prompt_routes import prompt_routes
 from helios.server.reset import reset_route
 from helios.server.routes import json_response, read_routes
+from helios.server.running import RunningRequests
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -35,11 +37,12 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
     """The application over a lifecycle that others move on."""
     options = options or HttpOptions()
     metrics = HttpMetrics()
+    running = RunningRequests()
     request_ids = itertools.count(1)
     generation = [
         Route(
             path,
-            GenerationEndpoint(parse, lifecycle, metrics, request_ids, options),
+            GenerationEndpoint(parse, lifecycle, metrics, request_ids, options, running),
             methods=["POST"],
         )
         for path, parse in (
@@ -56,6 +59,7 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
         routes=[
             *generation,
             *prompt_routes(lifecycle, metrics, options),
+            abort_route(running.abort, options),
             reset_route(lifecycle),
             *read_routes(lifecycle, metrics),
         ],

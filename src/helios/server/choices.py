@@ -9,16 +9,19 @@ from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest
 from helios.server.lifecycle import ServedModel
 from helios.server.observation import Observation
+from helios.server.running import RunningRequest
 from helios.worker.messages import Submit
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One choice on its way: its number, what the model is asked, and how its text is made."""
+    """One choice on its way: its number, what the model is asked, how its text is made, and whose
+    it is."""
 
     index: int
     submit: Submit
     pipeline: OutputPipeline
+    request: RunningRequest
 
 
 def begin_choices(
@@ -26,8 +29,10 @@ def begin_choices(
     model: ServedModel,
     request_ids: Iterator[int],
     observation: Observation,
+    request: RunningRequest,
 ) -> list[Choice]:
-    """The choices of requests with the same prompt; the first one computes it for the others."""
+    """The choices of a request, all with the same prompt; the first one computes it for the
+    others."""
     found: list[Choice] = []
     for index, prepared in enumerate(requests):
         submit = Submit.of(
@@ -37,5 +42,5 @@ def begin_choices(
             timed=observation.timed,
             sibling_of=found[0].submit.request_id if found else None,
         )
-        found.append(Choice(index, submit, model.frontend.output(prepared)))
+        found.append(Choice(index, submit, model.frontend.output(prepared), request))
     return found

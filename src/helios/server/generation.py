@@ -10,9 +10,8 @@ import asyncio
 import functools
 import itertools
 import logging
-import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -29,18 +28,18 @@ from helios.server.calls import Call
 from helios.server.choices import Choice, begin_choices
 from helios.server.delivery import delivered
 from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
+from helios.server.ignored_fields import ignored_header
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
+from helios.server.model_names import check_model
 from helios.server.observation import Step, Stopwatch, Totals
 from helios.server.options import HttpOptions
 from helios.server.presentation import AnswerIdentity
+from helios.server.running import RunningRequest, RunningRequests
 from helios.server.streaming import StreamedAnswer
 
 _log = logging.getLogger(__name__)
-
-_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
-_IGNORED_SHOWN: Final = 20
 
 
 class GenerationEndpoint:
@@ -53,12 +52,14 @@ class GenerationEndpoint:
         metrics: HttpMetrics,
         request_ids: itertools.count[int],
         options: HttpOptions,
+        running: RunningRequests,
     ) -> None:
         self._parse = parse
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._request_ids = request_ids
         self._options = options
+        self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Raises ApiError as long as no header is out."""
@@ -71,18 +72,16 @@ class GenerationEndpoint:
         call = self._parse(data)
         if self._options.strict_fields:
             refuse_ignored(call.ignored)
-        if call.model not in model.names:
-            raise ApiError(
-                404,
-                f"there is no model {call.model!r}. This server has {', '.join(model.names)}",
-                code="model_not_found",
-                param="model",
-            )
+        check_model(call.model, model)
         watch = Stopwatch(timed=call.observation.timed, origin_ns=model.ready.origin_ns)
         watch.came_in()
-        with model.admission.permit():
+        request = RunningRequest(model.client)
+        with (
+            model.admission.permit(),
+            self._running.named(scope["state"]["request_id"], request),
+        ):
             answered = await _until_disconnect(
-                receive, self._answer_logging_bugs(call, model, watch, scope, send)
+                receive, self._answer_logging_bugs(call, model, request, watch, scope, send)
             )
             if answered:
                 await delivered(scope)  # a permit is held as long as any output is
@@ -100,20 +99,27 @@ class GenerationEndpoint:
             raise internal_error() from error
 
     async def _answer(
-        self, call: Call, model: ServedModel, watch: Stopwatch, scope: Scope, send: Send
+        self,
+        call: Call,
+        model: ServedModel,
+        request: RunningRequest,
+        watch: Stopwatch,
+        scope: Scope,
+        send: Send,
     ) -> None:
         began = self._metrics.clock()
         requests = await self._prepare(call, model)
-        choices = begin_choices(requests, model, self._request_ids, call.observation)
+        choices = begin_choices(requests, model, self._request_ids, call.observation, request)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
         presenter = call.present(identity, requests[0].prompt_tokens)
-        headers = _ignored_header(call.ignored)
+        headers = ignored_header(call.ignored)
         noted = functools.partial(self._metrics.first_token, began)
         totals = functools.partial(_totals, choices, watch)
         watch.queued()
         if not call.stream:
             whole = WholeAnswer(choices, presenter, totals, noted)
-            body = await answer_of(model.client, choices, whole)
+            with self._running.named(identity.id, request):
+                body = await answer_of(request, choices, whole)
             response = Response(body, media_type="application/json", headers=headers)
             await response(scope, _no_receive, send)
             return
@@ -128,7 +134,9 @@ class GenerationEndpoint:
             include_usage=call.include_usage,
             merges=not call.observation.token_ids,
         )
-        await writer.end(await answer_of(model.client, choices, streamed))
+        with self._running.named(identity.id, request):
+            last = await answer_of(request, choices, streamed)
+        await writer.end(last)
 
     async def _prepare(self, call: Call, model: ServedModel) -> list[PreparedRequest]:
         """A request for each choice."""
@@ -148,13 +156,6 @@ def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
     reused = first.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))
-
-
-def _ignored_header(ignored: tuple[str, ...]) -> dict[str, str]:
-    """Names the fields that nobody knows. Names come from the client, so only harmless ones are
-    repeated."""
-    shown = [name if _FIELD_NAME.fullmatch(name) else "?" for name in ignored[:_IGNORED_SHOWN]]
-    return {"x-helios-ignored": ", ".join(shown)} if shown else {}
 
 
 async def _no_receive() -> dict[str, str]:

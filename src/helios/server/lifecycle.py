@@ -42,6 +42,9 @@ class WorkerClient(Protocol):
     def leave(self, request_id: int) -> None:
         """Cancels a request unless it has ended; its recipient hears no more."""
 
+    def cancel(self, request_id: int) -> None:
+        """Ends a request with a `cancelled` finish, unless it has ended."""
+
     def cancel_all(self) -> None:
         """Ends every request at once with a `cancelled` finish, and every one that still comes."""
 

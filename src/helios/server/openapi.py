@@ -20,7 +20,7 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
         ApiError(400, "temperature: …", code="invalid_value", param="temperature"),
     ),
     404: (
-        "There is no such model.",
+        "There is no such model, or no such request.",
         ApiError(404, "there is no model 'gpt'", code="model_not_found", param="model"),
     ),
     413: (

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from helios.server.abort import Aborted, AbortRequest
 from helios.server.answers import ChatChunk, ChatCompletion, Completion
 from helios.server.bodies import ChatRequest, CompletionRequest
 from helios.server.prompt_bodies import (
@@ -238,6 +239,16 @@ OPERATIONS: Final = (
         "readMetrics",
         "Prometheus metrics",
         {200: Answer("Counters, gauges and histograms as text.", {TEXT: {"type": "string"}})},
+    ),
+    Operation(
+        "/abort",
+        "post",
+        "abortRequest",
+        "End a running request by its id",
+        {200: Answer("It ends.", {JSON: Aborted}, ("x-helios-ignored",))},
+        errors=(400, 404, 413),
+        body=AbortRequest,
+        examples={"a chat request": {"request_id": "chatcmpl-7c9b"}},
     ),
     Operation(
         "/reset_prefix_cache",

@@ -51,7 +51,9 @@ def step_of(choice: Choice, event: RequestEvent, *, text_only: bool = False) -> 
         raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
     if isinstance(event, FailedEvent):
         raise ApiError(500, event.message, code="execution_failed")
-    reason = _reason(Finish(event.finish)) if event.finish else None
+    reason = None
+    if event.finish:
+        reason = _reason(Finish(event.finish), aborted=choice.request.aborted)
     last = reason is not None
     pipeline = choice.pipeline
     if text_only:
@@ -61,12 +63,14 @@ def step_of(choice: Choice, event: RequestEvent, *, text_only: bool = False) -> 
     return Step(delta, reason, event.completed_ns, event.reused_prompt_tokens, choice.index)
 
 
-def _reason(finish: Finish) -> FinishReason:
+def _reason(finish: Finish, *, aborted: bool) -> FinishReason:
     match finish:
         case Finish.EOS | Finish.STOP:
             return "stop"
         case Finish.LIMIT:
             return "length"
+        case Finish.CANCELLED if aborted:
+            return "abort"
         case Finish.CANCELLED:
             raise ApiError(503, "the request was cancelled: the model is ending", code="cancelled")
         case Finish.FAILED:
