@@ -180,8 +180,9 @@ def test_more_prompts_than_the_queue_takes(
 def test_a_request_that_isnt_admitted_says_so(open_engine: OpenEngine) -> None:
     engine = open_engine(scheduler=SchedulerOptions(queue_capacity=1), request_slots=1)
     prepared = engine.frontend.preparer.prepare_completion(PROMPTS[0], GREEDY)
-    *admitted, refused = engine._worker.submit([prepared] * 3)  # one runs, one waits
-    with pytest.raises(AdmissionError, match="run or wait already"):
+    # One runs, one waits in the scheduler's queue, one before it.
+    *admitted, refused = engine._worker.submit([prepared] * 4)
+    with pytest.raises(AdmissionError, match="have arrived and wait already"):
         list(engine._deltas(refused))
     assert all(list(engine._deltas(one))[-1].finish is not None for one in admitted)
 

@@ -109,7 +109,7 @@ def test_who_is_cancelled_before_a_token_waited_and_began_nothing() -> None:
     scheduler = Scheduler(geometry())
     times = RequestTimes(time.monotonic_ns)
     requests = ClientRequests(scheduler, times, no_token_bytes)
-    requests.submit(submit(request(1)))
+    requests.arrive(submit(request(1)))
     planned = scheduler.plan()
     assert planned is not None
     scheduler.begin(planned, 1)

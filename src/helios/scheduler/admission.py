@@ -79,6 +79,12 @@ def check_request(request: Request, geometry: Geometry) -> None:
         )
 
 
+def can_reuse(geometry: Geometry) -> bool:
+    """Whether a request of this model can begin from anything that an earlier one has left."""
+    rules = geometry.history
+    return rules.starts_at_pages or (rules.restores and geometry.snapshot_rows > 0)
+
+
 def window_pages(geometry: Geometry) -> int:
     """The most pages that a request must hold at once to make headway: those that reach into the
     window, and one that it writes to. Without windows it holds all of them."""

@@ -50,7 +50,8 @@ class Progress:
     latter. `rank` says whom it precedes, and preemption keeps it. `reused` are the prompt tokens
     that its first admission found in the cache, −1 before it. `scores` are the logprobs of prompt
     tokens from the second on, as far as they are wanted and known; `ranks` and `likeliest`, of
-    programs that report them, go with them."""
+    programs that report them, go with them. Who shares the place of a live request `rides`: it
+    takes none of its own in the queue."""
 
     request: Request
     rank: Rank
@@ -60,6 +61,12 @@ class Progress:
     scores: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     likeliest: list[Alternatives] = field(default_factory=list)
+    rides: bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it takes a place in the queue: it has never been admitted, and doesn't ride."""
+        return self.reused < 0 and not self.rides
 
     @property
     def wants_scores(self) -> bool:

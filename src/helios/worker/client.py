@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.event_budget import event_budget
+from helios.worker.ingress import IngressRoom
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     BooksBroken,
     Cancel,
-    Finish,
     FromWorker,
     PrefixCacheReset,
     Progress,
@@ -33,14 +32,16 @@ from helios.worker.messages import (
     Shutdown,
     Statistics,
     Submit,
-    TokensEvent,
+    Taken,
     ToWorker,
     WorkerFailed,
     WorkerReady,
+    cancelled,
 )
+from helios.worker.questions import Answer, Questions
 from helios.worker.recipient import QueueRecipient, Recipient, RequestEvent, ends
 
-_Handed = WorkerReady | Statistics | BooksBroken | PrefixCacheReset | Progress
+_Handed = WorkerReady | Statistics | BooksBroken | PrefixCacheReset | Progress | Taken
 
 _RECEIVE_NBYTES: Final = 1 << 18
 # The worker has nothing to lose, so one that is slow to end may be killed.
@@ -71,10 +72,9 @@ class ModelClient:
         self._loop = loop
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
         self._requests: dict[int, _Pending] = {}
-        self._statistics: deque[asyncio.Future[Statistics]] = deque()
-        self._resets: deque[asyncio.Future[None]] = deque()
-        self._progress: deque[asyncio.Future[Progress]] = deque()
+        self._questions = Questions()
         self._outgoing: list[ToWorker] = []
+        self._room = IngressRoom(self._post)
         self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._unsound = ""
@@ -110,17 +110,19 @@ class ModelClient:
             raise self._failure
         request_id = request.request_id
         if self._ending:
-            if recipient.take(_cancelled(request_id)):
+            if recipient.take(cancelled(request_id)):
                 self._loop.call_soon(recipient.deliver)
             return
         assert request_id not in self._requests, "a pending request has this id"
         budget = event_budget(request, self._event_capacity)
         self._requests[request_id] = _Pending(recipient, budget)
-        self._post(request)
+        self._room.submit(request)
 
     def leave(self, request_id: int) -> None:
         """Nobody hears the request any more: it is cancelled, unless it has ended."""
-        if self._requests.pop(request_id, None) is not None:
+        if self._requests.pop(request_id, None) is None:
+            return
+        if not self._room.withdraw(request_id):
             self._post(Cancel(request_id))
 
     async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
@@ -139,7 +141,12 @@ class ModelClient:
 
     def cancel(self, request_id: int) -> None:
         """Ends a request; its iterator still gives what arrived, then a `cancelled` finish."""
-        self._post(Cancel(request_id))
+        if not self._room.withdraw(request_id):
+            self._post(Cancel(request_id))
+        elif (pending := self._requests.pop(request_id, None)) is not None and (
+            pending.recipient.take(cancelled(request_id))
+        ):
+            pending.recipient.deliver()
 
     def cancel_all(self) -> None:
         """Ends every request with a `cancelled` finish, and so every one that still comes. Their
@@ -147,38 +154,31 @@ class ModelClient:
         self._ending = True
         pending, self._requests = self._requests, {}
         for request_id, one in pending.items():
-            self._post(Cancel(request_id))
-            one.recipient.take(_cancelled(request_id))
+            if not self._room.withdraw(request_id):
+                self._post(Cancel(request_id))
+            one.recipient.take(cancelled(request_id))
         for one in pending.values():
             one.recipient.deliver()
 
     async def statistics(self) -> Statistics:
         """Counters and gauges now. Raises the worker's failure if it is dead."""
-        if self._failure is not None:
-            raise self._failure
-        answer: asyncio.Future[Statistics] = self._loop.create_future()
-        self._statistics.append(answer)
-        self._post(ReadStatistics())
-        return await answer
+        return await self._ask(ReadStatistics(), Statistics)
 
     async def reset_prefix_cache(self) -> None:
         """Returns once no request can reuse what was computed before, from second tiers neither.
         Raises the worker's failure if it is dead or dies meanwhile."""
-        if self._failure is not None:
-            raise self._failure
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._resets.append(done)
-        self._post(ResetPrefixCache())
-        await done
+        await self._ask(ResetPrefixCache(), PrefixCacheReset)
 
     async def progress(self) -> Progress:
         """Whether there is work, and how far the device has come with it. A worker that is stuck
         doesn't answer. Raises the worker's failure if it is dead or dies meanwhile."""
+        return await self._ask(ReadProgress(), Progress)
+
+    async def _ask(self, question: ToWorker, kind: type[Answer]) -> Answer:
         if self._failure is not None:
             raise self._failure
-        answer: asyncio.Future[Progress] = self._loop.create_future()
-        self._progress.append(answer)
-        self._post(ReadProgress())
+        answer = self._questions.ask(kind)
+        self._post(question)
         return await answer
 
     async def close(self) -> None:
@@ -267,41 +267,24 @@ class ModelClient:
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
             self._event_capacity = message.event_capacity
+            self._room.open(message.queue_capacity)
             self._ready.set_result(message)
-        elif isinstance(message, Statistics):
-            answer = self._statistics.popleft()
-            if not answer.done():
-                answer.set_result(message)
-        elif isinstance(message, PrefixCacheReset):
-            reset = self._resets.popleft()
-            if not reset.done():
-                reset.set_result(None)
-        elif isinstance(message, Progress):
-            asked = self._progress.popleft()
-            if not asked.done():
-                asked.set_result(message)
+        elif isinstance(message, Taken):
+            self._room.taken(message.request_id)
         elif isinstance(message, BooksBroken):
             self._unsound = message.message
+        else:
+            self._questions.answer(message)
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure
         pending, self._requests = self._requests, {}
         for one in pending.values():
             one.recipient.fail(failure)
-        waiting: list[asyncio.Future[Any]] = [*self._statistics, *self._resets, *self._progress]
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(failure)
-        self._statistics.clear()
-        self._resets.clear()
-        self._progress.clear()
+        self._questions.fail(failure)
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it
-
-
-def _cancelled(request_id: int) -> TokensEvent:
-    return TokensEvent(request_id, [], [], Finish.CANCELLED)
 
 
 _RESTART: Final = "Read what it wrote to the terminal and start the server again"

@@ -14,17 +14,26 @@ from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed
 from helios.scheduler.planned import PlannedRound
 from helios.worker.held_requests import HeldRequests, OpenTokenBytes
 from helios.worker.host_stops import HostStops
-from helios.worker.messages import FailedEvent, FromWorker, RejectedEvent, Submit, TokensEvent
+from helios.worker.ingress import Ingress
+from helios.worker.messages import (
+    FailedEvent,
+    FromWorker,
+    RejectedEvent,
+    Submit,
+    TokensEvent,
+    cancelled,
+)
 from helios.worker.request_times import RequestTimes
 
 
 class ClientRequests:
-    """Those of the client, from `submit` to their last event: of the scheduler, or still `held`.
-    Methods return what the client is told."""
+    """Those of the client, from `arrive` to their last event: in the `ingress`, `held`, or the
+    scheduler's. Methods return what the client is told."""
 
     def __init__(
         self, scheduler: Scheduler, times: RequestTimes, open_token_bytes: OpenTokenBytes
     ) -> None:
+        self.ingress = Ingress(scheduler.options.queue_limit)
         self.held = HeldRequests(open_token_bytes)
         self._scheduler = scheduler
         self._stops = HostStops(self.held.token_bytes)
@@ -32,7 +41,31 @@ class ClientRequests:
         # Those that want to know when their tokens were completed.
         self._timed: set[int] = set()
 
-    def submit(self, message: Submit) -> list[FromWorker]:
+    def arrive(self, message: Submit) -> list[FromWorker]:
+        """Takes a request in, and hands it on where the scheduler's queue has room for it."""
+        if self.ingress.join(message):
+            return []
+        if message.sibling_of is not None and self._knows(message.sibling_of):
+            return self._submit(message)
+        told = self.feed()
+        if self.ingress.put(message):
+            return told + self.feed()
+        text = f"{len(self.ingress)} requests have arrived and wait already. Try again later"
+        return [*told, RejectedEvent(message.request_id, text)]
+
+    def feed(self) -> list[FromWorker]:
+        """Hands on what has arrived, as far as the scheduler's queue has room."""
+        told: list[FromWorker] = []
+        while self.ingress and self._scheduler.has_room(beside=len(self.held)):
+            for message in self.ingress.pop():
+                told += self._submit(message)
+        return told
+
+    def _knows(self, request_id: int) -> bool:
+        """Whether a request is live and past the ingress."""
+        return request_id in self.held or self._scheduler.is_live(request_id)
+
+    def _submit(self, message: Submit) -> list[FromWorker]:
         """Hands a request to the scheduler, as soon as its stops can be looked for."""
         if self.held.hold(message):
             return []
@@ -63,23 +96,27 @@ class ClientRequests:
 
     def release(self) -> list[FromWorker]:
         """Hands on those that need be held no longer."""
-        return [told for request in self.held.release() for told in self.submit(request)]
+        return [told for request in self.held.release() for told in self._submit(request)]
 
     def cancel(self, request_id: int) -> list[FromWorker]:
         """Ends a request; one that isn't live is ignored."""
-        if self.held.remove(request_id):
-            return [_cancelled(request_id)]
+        if self.ingress.remove(request_id) or self.held.remove(request_id):
+            return [cancelled(request_id)]
         return self.messages(self._scheduler.cancel(request_id))
 
     def cancel_all(self) -> list[FromWorker]:
         """Ends every request."""
         messages = self.messages(self._scheduler.cancel_all())
-        return messages + [_cancelled(request.request_id) for request in self.held.clear()]
+        return messages + [cancelled(request.request_id) for request in self._unscheduled()]
 
     def fail(self, message: str) -> list[FromWorker]:
         """Ends every request because the device has failed."""
         messages = self.messages(self._scheduler.fail(message))
-        return messages + [FailedEvent(held.request_id, message) for held in self.held.clear()]
+        return messages + [FailedEvent(one.request_id, message) for one in self._unscheduled()]
+
+    def _unscheduled(self) -> list[Submit]:
+        """Takes out those that the scheduler doesn't have yet."""
+        return [*self.ingress.clear(), *self.held.clear()]
 
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""
@@ -128,7 +165,3 @@ class ClientRequests:
         self._stops.forget(request_id)
         self._times.forget(request_id)
         self._timed.discard(request_id)
-
-
-def _cancelled(request_id: int) -> TokensEvent:
-    return TokensEvent(request_id, [], [], Finish.CANCELLED)

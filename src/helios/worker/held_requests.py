@@ -27,7 +27,7 @@ def no_token_bytes() -> TokenBytes:
 
 
 class HeldRequests:
-    """True while there are some. Not thread-safe: of the loop's thread."""
+    """True while there are some, `in` asks by id. Not thread-safe: of the loop's thread."""
 
     def __init__(self, open_token_bytes: OpenTokenBytes) -> None:
         self._open = open_token_bytes
@@ -36,9 +36,11 @@ class HeldRequests:
         self._token_bytes: TokenBytes | HeliosError | None = None
         self._held: list[Submit] = []
 
-    def __bool__(self) -> bool:
-        """Whether a request waits."""
-        return bool(self._held)
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, request_id: int) -> bool:
+        return any(request.request_id == request_id for request in self._held)
 
     def hold(self, request: Submit) -> bool:
         """Takes a request that can't begin yet; False where it can."""

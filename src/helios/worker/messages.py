@@ -245,6 +245,17 @@ class Progress(msgspec.Struct, frozen=True, tag=24, array_like=True):
     rounds: int
 
 
+class Taken(msgspec.Struct, frozen=True, tag=25, array_like=True):
+    """A request has left the worker's ingress, with its siblings: there is room for another."""
+
+    request_id: int
+
+
+def cancelled(request_id: int) -> TokensEvent:
+    """The last event of a request that was cancelled before it had any."""
+    return TokensEvent(request_id, [], [], Finish.CANCELLED)
+
+
 ToWorker = Submit | Cancel | ReadStatistics | ResetPrefixCache | ReadProgress | Shutdown
 FromWorker = (
     WorkerReady
@@ -256,4 +267,5 @@ FromWorker = (
     | BooksBroken
     | PrefixCacheReset
     | Progress
+    | Taken
 )

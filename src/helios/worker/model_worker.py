@@ -168,6 +168,7 @@ class ModelWorker:
 
     def _launch(self) -> None:
         """Plans and submits rounds while frames are free and something can go on."""
+        self._outgoing += self._requests.feed()
         scheduler = self.scheduler
         while scheduler.can_plan() and self._runtime.can_submit():
             began = self._clock()
@@ -237,7 +238,7 @@ class ModelWorker:
 
     def _submit(self, message: Submit) -> None:
         self._books_changed = True
-        self._outgoing += self._requests.submit(message)
+        self._outgoing += self._requests.arrive(message)
         if self._ending:
             self._outgoing += self._requests.cancel(message.request_id)
 
@@ -249,6 +250,7 @@ class ModelWorker:
 
     def _send(self) -> None:
         """Sends what there is as one batch."""
+        self._outgoing[:0] = self._requests.ingress.news(sending=bool(self._outgoing))
         if not self._outgoing:
             return
         began = self._clock()

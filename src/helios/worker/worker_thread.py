@@ -30,6 +30,7 @@ from helios.worker.messages import (
     Shutdown,
     Statistics,
     Submit,
+    Taken,
     TokensEvent,
     WorkerFailed,
     WorkerReady,
@@ -177,5 +178,5 @@ class WorkerThread:
                     pending = find(message.request_id, None)
                     if pending is not None:  # else its reader has gone
                         pending.events.put(message)
-                case WorkerReady() | WorkerFailed() | BooksBroken() | Progress():
-                    pass  # loaded already; seen by `_run`; logged; asked for by nobody
+                case WorkerReady() | WorkerFailed() | BooksBroken() | Progress() | Taken():
+                    pass  # loaded already; seen by `_run`; logged; asked for by nobody; no matter
