@@ -50,9 +50,24 @@ StrictFields = Annotated[
         help="Refuse body fields that nobody knows, instead of ignoring and naming them.",
     ),
 ]
+VllmMetrics = Annotated[
+    bool,
+    typer.Option(
+        "--vllm-metrics",
+        help="Show metrics under vLLM's names too, for dashboards made for it.",
+    ),
+]
 MaxBodySize = Annotated[
     str | None,
     typer.Option(help="Largest request body, like 64MiB; default: 16MiB.", rich_help_panel=_LIMITS),
+]
+
+StallTimeout = Annotated[
+    float,
+    typer.Option(
+        help="Seconds without progress of the device, with work to do, after which /health says"
+        " that the server is stalled.",
+    ),
 ]
 
 
@@ -83,7 +98,9 @@ def serve(
     allow_private_mirrors: AllowPrivateMirrors = False,
     mirror_timeout: MirrorTimeout = None,
     no_oracle: NoOracle = False,
+    stall_timeout: StallTimeout = 60.0,
     strict_fields: StrictFields = False,
+    vllm_metrics: VllmMetrics = False,
     max_body_size: MaxBodySize = None,
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
@@ -94,6 +111,7 @@ def serve(
     from helios.scheduler.options import SchedulerOptions
     from helios.server.options import HttpOptions
     from helios.server.options.limits import LimitOptions
+    from helios.server.options.liveness import LivenessOptions
     from helios.server.server import Server, ServerOptions
     from helios.sizes import parse_size
     from helios.worker.options import WorkerOptions
@@ -117,7 +135,12 @@ def serve(
         **running,
         **keeping,
     )
-    http = HttpOptions(limits=limits, strict_fields=strict_fields)
+    http = HttpOptions(
+        limits=limits,
+        liveness=LivenessOptions(stall_timeout),
+        strict_fields=strict_fields,
+        vllm_metrics=vllm_metrics,
+    )
     options = ServerOptions(host, port, worker, frontend_workers, http)
     Server(options, report=_report).start()
 

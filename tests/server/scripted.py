@@ -19,7 +19,6 @@ import httpx
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
-from helios.scheduler.tier_counts import TierCounts
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
@@ -29,6 +28,7 @@ from helios.server.options.limits import LimitOptions
 from helios.worker.messages import FailedEvent, Finish, Statistics, Submit, TokensEvent, WorkerReady
 from helios.worker.recipient import Recipient, RequestEvent, ends
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
+from tests.server.scripted_statistics import scripted_statistics
 
 Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
 FRONTEND = byte_level_frontend()
@@ -134,14 +134,7 @@ class ScriptedClient:
             await asyncio.Event().wait()
         if self.failure is not None:
             raise self.failure
-        return Statistics(
-            {"submitted": len(self.submitted), "output_tokens": 9, "round_device_ns": 1_500_000},
-            {"free_pages": 20.0},
-            {"DECODE": 7},
-            {"DECODE": 3, "PREFILL": 2},
-            {"EOS": 1},
-            {"files": TierCounts(stored=3, stored_nbytes=300, damaged=2, nbytes=400)},
-        )
+        return scripted_statistics()
 
     async def reset_prefix_cache(self) -> None:
         if self.failure is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from helios.errors import HeliosError
+from helios.server.answer_watch import AnswerWatch
 from helios.server.answers import FinishReason
 from helios.server.choices import Choice
 from helios.server.failures import ApiError, internal_error
@@ -20,7 +21,7 @@ from helios.server.observation import ChoiceSteps, Step, Totals
 from helios.server.outcomes import merged, step_of
 from helios.server.presentation import Presenter
 from helios.server.running import AskedClient
-from helios.worker.messages import TokensEvent
+from helios.worker.messages import Submit, TokensEvent
 from helios.worker.recipient import RequestEvent
 
 _log = logging.getLogger(__name__)
@@ -40,18 +41,19 @@ class Answer:
         choices: Sequence[Choice],
         presenter: Presenter,
         totals: Callable[[Step], Totals],
-        note_first_token: Callable[[], None],
+        watch: Callable[[Submit], AnswerWatch],
         *,
         merges: bool,
     ) -> None:
         self._choices = {choice.submit.request_id: choice for choice in choices}
         self._presenter = presenter
         self._totals = totals
-        self._note_first_token = note_first_token
+        self._arrived = {
+            choice.submit.request_id: watch(choice.submit).arrived for choice in choices
+        }
         self._merges = merges
         self._text_only = presenter.text_only
         self._running = len(choices)
-        self._seen_token = False
         self._waiting: list[RequestEvent] = []
         self._failure: HeliosError | None = None
         self.outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -60,6 +62,7 @@ class Answer:
 
     def take(self, event: RequestEvent) -> bool:
         """Keeps an event; whether it is the first that waits."""
+        self._arrived[event.request_id](event)
         self._waiting.append(event)
         return len(self._waiting) == 1
 
@@ -96,16 +99,9 @@ class Answer:
         self._pushed()
 
     def _push(self, choice: Choice, event: RequestEvent) -> None:
-        if not self._seen_token and not choice.index:
-            self._see(event)
         step = step_of(choice, event, text_only=self._text_only)
         self._running -= step.finish is not None
         self._accept(step)
-
-    def _see(self, event: RequestEvent) -> None:
-        if isinstance(event, TokensEvent) and event.tokens:
-            self._seen_token = True
-            self._note_first_token()
 
     # ------------------------------------------------------------ what kinds of answers do
 
@@ -133,9 +129,9 @@ class WholeAnswer(Answer):
         choices: Sequence[Choice],
         presenter: Presenter,
         totals: Callable[[Step], Totals],
-        note_first_token: Callable[[], None],
+        watch: Callable[[Submit], AnswerWatch],
     ) -> None:
-        super().__init__(choices, presenter, totals, note_first_token, merges=False)
+        super().__init__(choices, presenter, totals, watch, merges=False)
         self._steps: list[list[Step]] = [[] for _ in choices]
         self._finishes: dict[int, FinishReason] = {}
 

@@ -61,7 +61,7 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
             *prompt_routes(lifecycle, metrics, options),
             abort_route(running.abort, options),
             reset_route(lifecycle),
-            *read_routes(lifecycle, metrics),
+            *read_routes(lifecycle, metrics, options),
         ],
         exception_handlers=handlers,
     )

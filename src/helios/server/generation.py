@@ -68,6 +68,7 @@ class GenerationEndpoint:
         except ClientDisconnect:
             self._metrics.disconnects += 1
             return
+        began = self._metrics.clock()
         model = self._lifecycle.serving()
         call = self._parse(data)
         if self._options.strict_fields:
@@ -81,7 +82,7 @@ class GenerationEndpoint:
             self._running.named(scope["state"]["request_id"], request),
         ):
             answered = await _until_disconnect(
-                receive, self._answer_logging_bugs(call, model, request, watch, scope, send)
+                receive, self._answer_logging_bugs(call, model, request, watch, began, scope, send)
             )
             if answered:
                 await delivered(scope)  # a permit is held as long as any output is
@@ -104,20 +105,20 @@ class GenerationEndpoint:
         model: ServedModel,
         request: RunningRequest,
         watch: Stopwatch,
+        began: float,
         scope: Scope,
         send: Send,
     ) -> None:
-        began = self._metrics.clock()
         requests = await self._prepare(call, model)
         choices = begin_choices(requests, model, self._request_ids, call.observation, request)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
         presenter = call.present(identity, requests[0].prompt_tokens)
         headers = ignored_header(call.ignored)
-        noted = functools.partial(self._metrics.first_token, began)
+        watched = functools.partial(self._metrics.watch, began=began)
         totals = functools.partial(_totals, choices, watch)
         watch.queued()
         if not call.stream:
-            whole = WholeAnswer(choices, presenter, totals, noted)
+            whole = WholeAnswer(choices, presenter, totals, watched)
             with self._running.named(identity.id, request):
                 body = await answer_of(request, choices, whole)
             response = Response(body, media_type="application/json", headers=headers)
@@ -129,7 +130,7 @@ class GenerationEndpoint:
             choices,
             presenter,
             totals,
-            noted,
+            watched,
             writer,
             include_usage=call.include_usage,
             merges=not call.observation.token_ids,
@@ -142,7 +143,7 @@ class GenerationEndpoint:
         """A request for each choice."""
         work = functools.partial(call.prepare, model.frontend.preparer)
         try:
-            prepared = await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+            prepared = await self._metrics.preparations.run(model.preparation, work)
             return choices_of(prepared, call.choices)
         except RequestError as error:
             raise from_request_error(error, call.field_names) from None

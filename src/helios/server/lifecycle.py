@@ -78,7 +78,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that is ready to serve, with everything that requests need of it."""
+    """A model that is ready to serve, with everything that requests need of it. `preparation` has
+    `preparation_slots` threads."""
 
     frontend: Frontend
     client: WorkerClient
@@ -88,6 +89,7 @@ class ServedModel:
     digest: str
     ready: WorkerReady
     created: int
+    preparation_slots: int = 1
 
     @property
     def kernel_path(self) -> str:

@@ -6,7 +6,6 @@ work is bounded by the same numbers and never done on the event loop.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 
@@ -70,7 +69,7 @@ class PromptEndpoint:
         with model.admission.permit():
             work = functools.partial(_encoded, call, model)
             try:
-                body = await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+                body = await self._metrics.preparations.run(model.preparation, work)
             except RequestError as error:
                 raise from_request_error(error, call.field_names) from None
         headers = ignored_header(call.ignored)

@@ -140,4 +140,5 @@ def _served_model(
         digest=core.digest,
         ready=ready,
         created=int(time.time()),
+        preparation_slots=workers,
     )

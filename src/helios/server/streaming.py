@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from helios.server import sse
+from helios.server.answer_watch import AnswerWatch
 from helios.server.answering import Answer
 from helios.server.body_writer import BodyWriter
 from helios.server.choices import Choice
@@ -21,7 +22,7 @@ from helios.server.failures import ApiError
 from helios.server.observation import Step, Totals
 from helios.server.presentation import Presenter
 from helios.server.text_chunks import TextChunks
-from helios.worker.messages import TokensEvent
+from helios.worker.messages import Submit, TokensEvent
 from helios.worker.recipient import RequestEvent
 
 
@@ -34,13 +35,13 @@ class StreamedAnswer(Answer):
         choices: Sequence[Choice],
         presenter: Presenter,
         totals: Callable[[Step], Totals],
-        note_first_token: Callable[[], None],
+        watch: Callable[[Submit], AnswerWatch],
         writer: BodyWriter,
         *,
         include_usage: bool,
         merges: bool,
     ) -> None:
-        super().__init__(choices, presenter, totals, note_first_token, merges=merges)
+        super().__init__(choices, presenter, totals, watch, merges=merges)
         self._writer = writer
         self._include_usage = include_usage
         self._frames = [sse.frame(chunk) for chunk in presenter.opening(len(choices))]
@@ -61,7 +62,7 @@ class StreamedAnswer(Answer):
     def _push(self, choice: Choice, event: RequestEvent) -> None:
         """As `Answer._push`; the way that most events go is shorter."""
         texts = self._texts.get(event.request_id)
-        if texts is None or not self._seen_token or type(event) is not TokensEvent or event.finish:
+        if texts is None or type(event) is not TokensEvent or event.finish:
             super()._push(choice, event)
             return
         text = choice.pipeline.push_text(event.tokens)

@@ -14,7 +14,9 @@ from helios.server.options.limits import LimitOptions as LimitOptions
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Everything about HTTP alone. `strict_fields` refuses body fields that nobody knows."""
+    """Everything about HTTP alone. `strict_fields` refuses body fields that nobody knows;
+    `vllm_metrics` adds the names that vLLM's metrics have."""
 
     limits: LimitOptions = field(default_factory=LimitOptions)
     strict_fields: bool = False
+    vllm_metrics: bool = False
