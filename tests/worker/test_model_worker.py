@@ -103,7 +103,7 @@ def test_a_prompts_scores_come_with_its_first_token() -> None:
     client = Client(submit(scored), submit(request(2, prompt=9, limit=3)))
     ModelWorker(FakeModel(geometry(scored=((12, 4),))), client.channel).run()
     first, *others = client.events_of(1)
-    assert first.prompt_logprobs == scores_alone(scored.prompt)
+    assert list(first.prompt_logprobs) == scores_alone(scored.prompt)
     assert not any(event.prompt_logprobs for event in (*others, *client.events_of(2)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from helios.runtime.rounds import (
@@ -24,6 +25,12 @@ from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
 
 _ROUNDING: Final = 1e-3  # a certain token's logprob may be so much above 0
+# The fields from `finish` on of a lane that says nothing but its token.
+FINISH: Final = LaneCompletion._fields.index("finish")
+_NOTHING_ELSE: Final = LaneCompletion(
+    0, 0, 0, (), (), DeviceFinish.RUNNING, LaneError.NONE, draft_cursor=-1, model_reserved=-1
+)[FINISH:]
+_WHOSE: Final = itemgetter(0, 1)  # slot and generation, of a lane's work and of its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +52,44 @@ def record_fault(flight: InFlight, completion: Completion) -> str | None:
             f"completion {completion.sequence} of {program.name} has {len(completion.lanes)} "
             f"lanes, not {lanes}"
         )
-    for work, answer in zip(flight.planned.round.lanes, completion.lanes, strict=False):
-        slot, generation = answer[:2]
-        if slot != work.slot or generation != work.generation:
-            return (
-                f"slot {slot} generation {generation} answered for "
-                f"slot {work.slot} generation {work.generation}"
-            )
+    due = list(map(_WHOSE, flight.planned.round.lanes[:lanes]))
+    answered = list(map(_WHOSE, completion.lanes))
+    if due != answered:
+        for (slot, generation), (own_slot, own_generation) in zip(answered, due, strict=True):
+            if (slot, generation) != (own_slot, own_generation):
+                return (
+                    f"slot {slot} generation {generation} answered for "
+                    f"slot {own_slot} generation {own_generation}"
+                )
     return None
+
+
+def goes_on(
+    resident: Resident, work: LaneWork, answer: LaneCompletion, vocabulary_tokens: int
+) -> bool:
+    """Whether a lane has, without any fault, one more token of a request that goes on, and nothing
+    else follows from it. Nearly all lanes do, so this is asked before `lane_fault`."""
+    if (
+        answer[FINISH:] != _NOTHING_ELSE
+        or resident.ending is not None
+        or resident.ended_on_device
+        or resident.top_logprobs
+        or work.tokens
+        or not work.sample
+        or answer.consumed != work.start + 1
+        or len(answer.tokens) != 1
+        or len(answer.logprobs) != 1
+    ):
+        return False
+    progress = resident.progress
+    request = progress.request
+    token = answer.tokens[0]
+    return (
+        0 <= token < vocabulary_tokens
+        and token not in request.eos_ids
+        and progress.emitted + 1 < request.output_limit
+        and not request.host_stops
+    )
 
 
 def lane_fault(

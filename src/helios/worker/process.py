@@ -8,7 +8,6 @@ which lets answers finish and then ends the worker; its closed socket does so to
 
 from __future__ import annotations
 
-import gc
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ import msgspec
 
 from helios.errors import HeliosError
 from helios.logs import log_to_stderr
+from helios.worker import collector
 from helios.worker.channel import SocketChannel
 from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
@@ -53,9 +53,7 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
         channel.send([WorkerFailed(type(error).__name__, str(error))])
         return 1
     model.startup_ms["import"] = (imported - began) / 1e6
-    # What was made for loading stays for ever: the collector needn't walk it again (10 ms a time).
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     try:
         channel.send([model.ready_message()])
         ModelWorker(
