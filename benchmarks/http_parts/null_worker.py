@@ -1,4 +1,4 @@
-"""A model worker whose device computes nothing: `null_worker.py BOARD ROUND_MS FD OPTIONS`.
+"""A model worker whose device computes nothing: `null_worker.py BOARD ROUND_MS FD[,DOOR] OPTIONS`.
 
 Everything else is the real worker: its loop, scheduler, packing, records and socket. A round takes
 ROUND_MS of sleep (0: none), since a device that needs no time is no device. BOARD is a file of two
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import socket
 import struct
 import sys
 import time
@@ -22,10 +21,10 @@ from helios.core import OpenedCore
 from helios.runtime.devices.scripted import ScriptedDevice
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
-from helios.worker.channel import SocketChannel
 from helios.worker.messages import WorkerReady
 from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
+from helios.worker.process import open_channel
 from helios.worker.served_core import open_served_core
 
 BOARD = struct.Struct("<QQ")
@@ -61,10 +60,10 @@ class PacedDevice(ScriptedDevice):
         return answered
 
 
-def main(board: str, round_ms: str, descriptor: str, encoded: str) -> None:
+def main(board: str, round_ms: str, descriptors: str, encoded: str) -> None:
     """Serves until the client goes."""
     options = msgspec.json.decode(encoded, type=WorkerOptions)
-    channel = SocketChannel(socket.socket(fileno=int(descriptor)))
+    channel = open_channel(descriptors)
     core = open_served_core(options)
     rank = deployed_rank(core, options.target)
     manifest = read_manifest(core, rank)

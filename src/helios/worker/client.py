@@ -9,6 +9,7 @@ typed error and `failure` says why from then on.
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from helios.worker.event_budget import event_budget
 from helios.worker.ingress import IngressRoom
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
+    Asked,
+    AskResult,
     BooksBroken,
     Cancel,
-    FromWorker,
+    FromProcess,
     PrefixCacheReset,
     Progress,
     ReadProgress,
@@ -33,11 +36,13 @@ from helios.worker.messages import (
     Statistics,
     Submit,
     Taken,
+    ToProcess,
     ToWorker,
     WorkerFailed,
     WorkerReady,
     cancelled,
 )
+from helios.worker.peers import AnswerPeer, Peers
 from helios.worker.questions import Answer, Questions
 from helios.worker.recipient import QueueRecipient, Recipient, RequestEvent, ends
 
@@ -57,13 +62,15 @@ class _Pending:
 
 
 class ModelClient:
-    """Use `attach`; `close` ends the worker."""
+    """Use `attach` for the process that has launched the worker, whose `close` ends it, or `join`
+    for another one."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: subprocess.Popen[bytes] | None,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        processes: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._process = process
@@ -73,20 +80,30 @@ class ModelClient:
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
         self._requests: dict[int, _Pending] = {}
         self._questions = Questions()
-        self._outgoing: list[ToWorker] = []
+        self._outgoing: list[FromProcess] = []
         self._room = IngressRoom(self._post)
         self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._unsound = ""
         self._ending = False
+        self._processes = processes
+        self._peers = Peers(self._post) if processes > 1 else None
         self._reading = loop.create_task(self._read(), name="helios worker messages")
 
     @classmethod
-    async def attach(cls, worker: LaunchedWorker) -> ModelClient:
+    async def attach(cls, worker: LaunchedWorker, processes: int = 1) -> ModelClient:
         """A client of a worker that has just been launched and that loads the model while the
-        caller goes on (see `ready`). The client owns both its process and its socket."""
+        caller goes on (see `ready`). The client owns both its process and its socket. So many
+        HTTP processes share the worker."""
         reader, writer = await asyncio.open_connection(sock=worker.connection)
-        return cls(worker.process, reader, writer)
+        return cls(worker.process, reader, writer, processes)
+
+    @classmethod
+    async def join(cls, connection: socket.socket, processes: int) -> ModelClient:
+        """A client of a worker that another process has launched, over a connection of its own,
+        which it owns."""
+        reader, writer = await asyncio.open_connection(sock=connection)
+        return cls(None, reader, writer, processes)
 
     @property
     def failure(self) -> HeliosError | None:
@@ -181,9 +198,25 @@ class ModelClient:
         self._post(question)
         return await answer
 
+    async def ask_peers(self, kind: str, payload: bytes) -> list[bytes]:
+        """What the other HTTP processes answer; none where there are none. As `Peers.ask`."""
+        if self._failure is not None:
+            raise self._failure
+        return [] if self._peers is None else await self._peers.ask(kind, payload)
+
+    def answer_peers(self, answer: AnswerPeer) -> None:
+        """`answer` is what others get from now on."""
+        if self._peers is not None:
+            self._peers.answer = answer
+
     async def close(self) -> None:
-        """Ends the worker: what is in flight on the device finishes, requests are cancelled. A
-        worker that is still loading or doesn't end in time is killed. Idempotent."""
+        """Ends the worker, if this process has launched it: what is in flight on the device
+        finishes, requests are cancelled. A worker that is still loading or doesn't end in time is
+        killed. A process that has joined only leaves, which cancels its requests. Idempotent."""
+        if self._process is None:
+            self._writer.close()
+            await self._reading
+            return
         if self._ready.done():
             self._post(Shutdown())
         else:
@@ -198,7 +231,7 @@ class ModelClient:
 
     # ------------------------------------------------------------ transport
 
-    def _post(self, message: ToWorker) -> None:
+    def _post(self, message: FromProcess) -> None:
         """Sends a message, together with what else is posted in this turn of the event loop."""
         if self._failure is not None:
             return
@@ -213,7 +246,7 @@ class ModelClient:
 
     async def _read(self) -> None:
         """Hands on messages until the worker's end of the socket closes, then says why."""
-        decoder: BatchDecoder[FromWorker] = BatchDecoder(FromWorker)
+        decoder: BatchDecoder[ToProcess] = BatchDecoder(ToProcess)
         failure: HeliosError | None = None
         try:
             while received := await self._reader.read(_RECEIVE_NBYTES):
@@ -222,16 +255,14 @@ class ModelClient:
             pass  # the worker was killed; its status says more
         except HeliosError as error:
             failure = failure or error
-            self._process.kill()
-        status = await asyncio.to_thread(self._process.wait)
-        self._fail(
-            failure
-            or ExecutionError(
-                f"the process ended with status {status}", where="model worker", remedy=_RESTART
-            )
-        )
+            if self._process is not None:
+                self._process.kill()
+        ended = "the process has gone"
+        if self._process is not None:
+            ended = f"the process ended with status {await asyncio.to_thread(self._process.wait)}"
+        self._fail(failure or ExecutionError(ended, where="model worker", remedy=_RESTART))
 
-    def _take(self, messages: Iterable[FromWorker]) -> HeliosError | None:
+    def _take(self, messages: Iterable[ToProcess]) -> HeliosError | None:
         """Hands a batch on; what it says of the worker's failure, if anything."""
         failure: HeliosError | None = None
         waiting: list[Recipient] = []
@@ -240,6 +271,9 @@ class ModelClient:
                 recipient = self._recipient(message)
                 if recipient is not None and recipient.take(message):
                     waiting.append(recipient)
+            elif isinstance(message, Asked | AskResult):
+                assert self._peers is not None, "only processes with peers hear of them"
+                self._peers.hear(message)
             elif isinstance(message, WorkerFailed):
                 failure = _error_of(message)
             else:
@@ -267,7 +301,8 @@ class ModelClient:
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
             self._event_capacity = message.event_capacity
-            self._room.open(message.queue_capacity)
+            # Each process has its share of the worker's ingress.
+            self._room.open(max(1, message.queue_capacity // self._processes))
             self._ready.set_result(message)
         elif isinstance(message, Taken):
             self._room.taken(message.request_id)
@@ -282,6 +317,8 @@ class ModelClient:
         for one in pending.values():
             one.recipient.fail(failure)
         self._questions.fail(failure)
+        if self._peers is not None:
+            self._peers.fail(failure)
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it
