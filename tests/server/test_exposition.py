@@ -30,7 +30,7 @@ VLLM = replace(OPTIONS, vllm_metrics=True)
 CHAT = {"model": "sample", "messages": [{"role": "user", "content": "whispered words"}]}
 # The label names that there are, for all time: what a client sends is none of their values.
 LABELS = {
-    *("core", "kernel_path", "python", "version"),
+    *("core", "kernel_path", "model", "python", "version"),
     *("le", "operation", "phase", "process", "program", "reason", "route", "status", "tier"),
 }
 
@@ -131,6 +131,7 @@ def test_what_runs_here() -> None:
         found = families(server)
         shown = values(server)
     assert found["flare_build_info"].samples[0].labels == {
+        "model": "sample",
         "version": VERSION,
         "core": "0123456789abcdef",
         "kernel_path": "cpu/portable",

@@ -29,6 +29,7 @@ def server_families(lifecycle: Lifecycle, *, worker_up: bool) -> list[Family]:
     """What runs here, how it started, what it has room for."""
     model = lifecycle.model
     info = {
+        "model": model.served_id if model else "",
         "version": VERSION,
         "core": model.digest if model else "",
         "kernel_path": model.kernel_path if model else "",
