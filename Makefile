@@ -13,9 +13,10 @@ PYTEST_WORKERS ?= auto
 SECONDS ?= 600
 
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
+NODE_CLIENT := tests/clients/node/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test clauses mutate fuzz parity lint types layers schema wheel asan tsan smoke dev clean
+.PHONY: help demo test clauses mutate fuzz parity clients lint types layers schema wheel asan tsan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -42,11 +43,11 @@ demo: $(VENV)/.installed-server,ignition $(VENV)/.installed-weights
 
 ## test      install the test extra and run all tests that need neither PyTorch nor a GPU
 test: $(VENV)/.installed-test $(VENV)/.installed-weights
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity'
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity and not clients'
 
 ## clauses   run the tests and print which clauses of docs/clauses.md they prove
 clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
-	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity' --clauses
+	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity and not clients' --clauses
 
 ## mutate    break each clause's enforcement in turn: a test marked for it must fail (CLAUSES="CORE-4")
 mutate: $(VENV)/.installed-test
@@ -59,6 +60,15 @@ fuzz: $(VENV)/.installed-fuzz
 ## parity    install PyTorch and transformers and compare live
 parity: $(VENV)/.installed-parity $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -m parity -s tests/parity
+
+## clients   install clients that others wrote and let each complete a session with a server
+clients: $(VENV)/.installed-clients $(VENV)/.installed-weights $(NODE_CLIENT)
+	$(BIN)/python -m pytest -m clients tests/clients
+
+# OpenAI's SDK for Node; its tests skip, and say so, where there is none.
+$(NODE_CLIENT): tests/clients/node/package-lock.json
+	@if command -v npm > /dev/null; then cd tests/clients/node && npm ci --silent; \
+	  else echo "there is no npm here: OpenAI's Node SDK will not be tested"; fi
 
 ## smoke     the one-second test that pre-commit runs
 smoke:
@@ -100,4 +110,4 @@ tsan: $(VENV)/.installed-test
 
 ## clean     remove what the targets above made, the environment excepted
 clean:
-	rm -rf build dist $(DEMO) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf build dist $(DEMO) tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

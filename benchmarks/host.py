@@ -12,7 +12,6 @@ at 1 lane, 150 µs at 32.
 from __future__ import annotations
 
 import argparse
-import gc
 import socket
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from helios.core import OpenedCore, open_core
 from helios.runtime.devices.scripted import ScriptedDevice
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
+from helios.worker import collector
 from helios.worker.channel import SocketChannel, encode_batch
 from helios.worker.messages import Sampling, Submit
 from helios.worker.model_worker import ModelWorker
@@ -93,8 +93,7 @@ def measure(core: OpenedCore, lanes: int, rounds: int) -> TurnTrace:
     trace = TurnTrace()
     channel = SocketChannel(theirs)
     worker = ModelWorker(runtime, channel, trace=trace)
-    gc.collect()
-    gc.freeze()  # as the worker's process does
+    collector.settle()  # as the worker's process does
     worker.run()
     channel.close()
     runtime.close()

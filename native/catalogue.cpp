@@ -102,6 +102,9 @@ constexpr Names kCountSampledOperands = {"rows",     "slot",         "generation
                                          "sampled?", "tokens",       "state",
                                          "sampling", "token_counts", "output_counts"};
 
+constexpr Names kScoreRankedOperands = {"rows", "target", "wanted",     "logits",
+                                        "out",  "rank",   "top_tokens", "top_logprobs"};
+
 constexpr KernelSpec kCatalogue[] = {
     {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
     {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
@@ -129,6 +132,7 @@ constexpr KernelSpec kCatalogue[] = {
     {"initialize_sampling", kInitializeSamplingOperands, kCountsIntegers, {}},
     {"sample_processed", kSampleProcessedOperands, kSampleIntegers, {}},
     {"count_sampled", kCountSampledOperands, kCountsIntegers, {}},
+    {"score_ranked", kScoreRankedOperands, kSampleIntegers, {}},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

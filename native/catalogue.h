@@ -42,9 +42,10 @@ enum class KernelId : int {
   kInitializeSampling,
   kSampleProcessed,
   kCountSampled,
+  kScoreRanked,
 };
 
-inline constexpr int kKernelCount = 26;
+inline constexpr int kKernelCount = 27;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
@@ -205,5 +206,10 @@ enum Operand {
 };
 enum Integer { kCapacity, kVocab };
 }  // namespace count_sampled
+
+namespace score_ranked {
+enum Operand { kRows, kTarget, kWanted, kLogits, kOut, kRank, kTopTokens, kTopLogprobs };
+enum Integer { kCapacity, kVocab, kStride };
+}  // namespace score_ranked
 
 }  // namespace helios

@@ -20,6 +20,11 @@ void run_score_with(const Launch& launch, const Piece& piece) {
 }
 
 template <const LogitScans& Scans>
+void run_score_ranked_with(const Launch& launch, const Piece& piece) {
+  run_score_ranked(launch, piece, Scans);
+}
+
+template <const LogitScans& Scans>
 void run_sample_processed_with(const Launch& launch, const Piece& piece) {
   run_sample_processed(launch, piece, Scans);
 }
@@ -58,6 +63,7 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kInitializeSampling) = {run_initialize_sampling, Cut::kEven};
   at(KernelId::kSampleProcessed) = {run_sample_processed_with<Scans>, Cut::kEven};
   at(KernelId::kCountSampled) = {run_count_sampled, Cut::kNone};
+  at(KernelId::kScoreRanked) = {run_score_ranked_with<Scans>, Cut::kEven};
   return table;
 }
 

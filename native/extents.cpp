@@ -371,6 +371,20 @@ std::uint64_t check_score(const Checker& c) {
   return c.scratch(sample_scratch_nbytes(vocab));
 }
 
+std::uint64_t check_score_ranked(const Checker& c) {
+  using namespace score_ranked;
+  const std::int64_t rows = c.count(kCapacity);
+  const std::int64_t vocab = c.count(kVocab);
+  const std::int64_t stride = c.count(kStride);
+  if (stride < vocab) c.refuse(kStride, "must be at least vocab");
+  for (const int operand : {kTarget, kWanted, kOut, kRank}) c.require(operand, rows, 4);
+  c.require(kLogits, Wide(rows) * Wide(stride), 4);
+  for (const int operand : {kTopTokens, kTopLogprobs}) {
+    c.require(operand, Wide(rows) * kTopCapacity, 4);
+  }
+  return c.scratch(sample_scratch_nbytes(vocab));
+}
+
 // Copies of a page to and from a saved row: at least one page and one row of each.
 void check_page_copy(const Checker& c, int plane, int saved) {
   using namespace save_page;
@@ -472,6 +486,7 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
     case KernelId::kInitializeSampling: check_initialize_sampling(checker); return 0;
     case KernelId::kSampleProcessed: return check_sample_processed(checker);
     case KernelId::kCountSampled: check_count_sampled(checker); return 0;
+    case KernelId::kScoreRanked: return check_score_ranked(checker);
   }
   return 0;
 }

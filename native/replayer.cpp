@@ -134,7 +134,10 @@ void Replayer::run(Submission& submission, std::uint64_t sequence, int worker) {
     for (;;) {
       const std::uint32_t piece = progress.take(i, pieces);
       if (piece >= pieces) break;
-      if (i == 0 && piece == 0) submission.start_ns = now_ns();
+      if (piece == 0) {
+        if (i == 0) submission.start_ns = now_ns();
+        launches_.fetch_add(1, std::memory_order_relaxed);
+      }
       program.kernel(i).function(program.launch(i), {static_cast<int>(piece),
                                                      static_cast<int>(pieces), scratch_.of(worker)});
       progress.finish_piece(i, pieces);
@@ -144,7 +147,6 @@ void Replayer::run(Submission& submission, std::uint64_t sequence, int worker) {
   if (progress.take(program.size(), 1) != 0) return;
   if (program.size() == 0) submission.start_ns = now_ns();
   submission.end_ns = now_ns();
-  launches_.fetch_add(program.size(), std::memory_order_relaxed);
   completed_.raise(sequence);
 }
 

@@ -44,6 +44,8 @@ class Replayer {
     const std::lock_guard lock(host_);
     return scratch_.nbytes();
   }
+  // Launches begun so far, so it moves while a long submission runs. All of a submission's count
+  // once it has completed.
   std::uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
   // Finishes what is queued and ends the threads; whoever calls it returns when they have ended.
   // Idempotent.

@@ -26,8 +26,9 @@ void run_count_sampled(const Launch&, const Piece&);
 
 void run_sample(const Launch&, const Piece&, const LogitScans&);
 void run_score(const Launch&, const Piece&, const LogitScans&);
+void run_score_ranked(const Launch&, const Piece&, const LogitScans&);
 void run_sample_processed(const Launch&, const Piece&, const LogitScans&);
-// What `sample` and `score` need for a vocabulary, and what `sample_processed` needs.
+// What `sample`, `score` and `score_ranked` need for a vocabulary, and what `sample_processed` needs.
 std::uint64_t sample_scratch_nbytes(std::int64_t vocab);
 std::uint64_t processed_scratch_nbytes(std::int64_t vocab);
 

@@ -118,6 +118,27 @@ class LogitRow {
             static_cast<std::size_t>(order_candidates(std::min(wanted, vocab_)))};
   }
 
+  // The first `wanted` tokens of the order and their logprobs into rows of kTopCapacity, then -1
+  // and 0 to the end.
+  void report_likeliest(std::int64_t wanted, double log_sum, std::int32_t* tokens,
+                        float* logprobs) const {
+    std::fill_n(tokens, kTopCapacity, -1);
+    std::fill_n(logprobs, kTopCapacity, 0.0f);
+    for (const LogitCandidate& candidate : likeliest(wanted)) {
+      *tokens++ = candidate.id;
+      *logprobs++ = logprob(candidate.id, log_sum);
+    }
+  }
+
+  // The place of a token in the order, from 1.
+  std::int32_t rank(std::int32_t token) const {
+    const float own = logits_[token];
+    std::int32_t before = 0;
+    for (std::int64_t i = 0; i < token; ++i) before += logits_[i] >= own;
+    for (std::int64_t i = token + 1; i < vocab_; ++i) before += logits_[i] > own;
+    return before + 1;
+  }
+
  private:
   static constexpr std::int64_t kFirstCandidates = 128;
 

@@ -172,14 +172,9 @@ void run_sample_processed(const Launch& launch, const Piece& piece, const LogitS
     const double log_sum = raw.log_sum();
     const std::int64_t wanted = row != nullptr ? used(row->top_logprobs, kTopCapacity) : 0;
     if (wanted > 0) {
-      auto* tokens = launch.write<std::int32_t>(kTopTokens) + lane * kTopCapacity;
-      auto* logprobs = launch.write<float>(kTopLogprobs) + lane * kTopCapacity;
-      std::fill_n(tokens, kTopCapacity, -1);
-      std::fill_n(logprobs, kTopCapacity, 0.0f);
-      for (const LogitCandidate& candidate : raw.likeliest(wanted)) {
-        *tokens++ = candidate.id;
-        *logprobs++ = raw.logprob(candidate.id, log_sum);
-      }
+      raw.report_likeliest(wanted, log_sum,
+                           launch.write<std::int32_t>(kTopTokens) + lane * kTopCapacity,
+                           launch.write<float>(kTopLogprobs) + lane * kTopCapacity);
     }
     const std::int32_t length = lengths != nullptr ? lengths[lane] : 1;
     const double u = sampling_uniform(state, length);

@@ -23,24 +23,14 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
-    FrontendWorkers,
-    HistoryDrafting,
     InstructionSet,
-    MaxActive,
-    MaxStepMs,
     MaxTokens,
     MirrorTimeout,
-    NoOracle,
-    NoPrefixReuse,
     OffloadMemory,
-    PrefillShare,
     PromptCache,
     PromptCacheSize,
     PublisherKey,
-    QueueCapacity,
     Seed,
-    Snapshots,
-    SpeculativeWidth,
     Temperature,
     Threads,
     keeping_options,
@@ -48,6 +38,7 @@ from helios.cli_options import (
     opening_options,
     running_options,
 )
+from helios.cli_serve import serve
 from helios.cli_trust import trust
 from helios.errors import HeliosError
 from helios.logs import log_to_stderr
@@ -80,61 +71,7 @@ def common(
     """Serves prepared language models."""
 
 
-@app.command()
-def serve(
-    core: Core,
-    accept: Accept,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    max_active: MaxActive = None,
-    cache_memory: CacheMemory = None,
-    snapshots: Snapshots = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
-    speculative_width: SpeculativeWidth = None,
-    history_drafting: HistoryDrafting = False,
-    queue_capacity: QueueCapacity = None,
-    max_step_ms: MaxStepMs = None,
-    prefill_share: PrefillShare = 0.5,
-    no_prefix_reuse: NoPrefixReuse = False,
-    frontend_workers: FrontendWorkers = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
-    no_oracle: NoOracle = False,
-) -> None:
-    """Serve a core over HTTP, with the OpenAI API."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, max_active, cache_memory, snapshots)
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
-    from helios.scheduler.options import SchedulerOptions
-    from helios.server.server import Server, ServerOptions
-    from helios.worker.options import WorkerOptions
-
-    worker = WorkerOptions(
-        core=str(core),
-        accept=accept,
-        oracle=not no_oracle,
-        speculative_width=speculative_width,
-        history_drafting=history_drafting,
-        scheduler=SchedulerOptions(
-            queue_capacity=queue_capacity,
-            max_step_ms=max_step_ms,
-            prefill_share=prefill_share,
-            prefix_reuse=not no_prefix_reuse,
-        ),
-        **opening,
-        **running,
-        **keeping,
-    )
-    Server(ServerOptions(host, port, worker, frontend_workers), report=_report).start()
+app.command()(serve)
 
 
 @app.command()
@@ -253,10 +190,6 @@ def chat(
 
 app.command()(inspect)
 app.command()(verify)
-
-
-def _report(line: str) -> None:
-    print(line, flush=True)
 
 
 def main() -> None:

@@ -6,59 +6,34 @@ frontend. Any number of threads may generate at once; their requests share round
 
 from __future__ import annotations
 
-import itertools
-import os
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from helios.errors import AdmissionError, ExecutionError, HeliosError
+from helios.errors import AdmissionError, ExecutionError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer, choices
 from helios.generations import Delta, Generation, whole
 from helios.scheduler import SchedulerOptions
-from helios.worker.channel import InProcessChannel
 from helios.worker.messages import (
-    BooksBroken,
-    Cancel,
     FailedEvent,
     Finish,
-    FromWorker,
-    PrefixCacheReset,
-    ReadStatistics,
     RejectedEvent,
-    ResetPrefixCache,
-    Shutdown,
     Statistics,
-    Submit,
     TokensEvent,
-    WorkerFailed,
     WorkerReady,
 )
-from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
 from helios.worker.startup import LoadedModel, load_model
+from helios.worker.worker_thread import PendingRequest, WorkerThread
 
 __all__ = ["Engine", "Generation", "GenerationOptions"]
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
-_Event = TokensEvent | RejectedEvent | FailedEvent | HeliosError
 
 _DEFAULTS: Final = GenerationOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A submitted request and the queue that its events go to."""
-
-    request_id: int
-    prepared: PreparedRequest
-    events: SimpleQueue[_Event]
 
 
 class Engine:
@@ -66,28 +41,9 @@ class Engine:
 
     def __init__(self, model: LoadedModel, frontend: Frontend) -> None:
         self.frontend = frontend
-        self._process = os.getpid()
         self._model = model
-        self._ids = itertools.count(1)
-        # Requests whose last event is still to come.
-        self._pending: dict[int, _Pending] = {}
-        # Answers to what isn't a request. One asks at a time.
-        self._answers: SimpleQueue[Statistics | PrefixCacheReset | HeliosError] = SimpleQueue()
-        self._asking = threading.Lock()
-        self._failure: HeliosError | None = None
-        self._registering = threading.Lock()
         self._queue_capacity = model.scheduler.queue_limit
-        self._channel = InProcessChannel(self._deliver)
-        self._worker = ModelWorker(
-            model.runtime,
-            self._channel,
-            model.scheduler,
-            tier=model.tier,
-            open_tokenizer=lambda: frontend.tokenizer,
-            origin_ns=model.origin_ns,
-        )
-        self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)
-        self._thread.start()
+        self._worker = WorkerThread(model, open_token_bytes=lambda: frontend.tokenizer)
 
     @classmethod
     def open(
@@ -176,12 +132,12 @@ class Engine:
         """Continues a prompt in `count` ways: the i-th with the seed plus i, as if it were asked
         for alone. The prompt is computed once. Raises as `generate`."""
         prepared = self._preparer().prepare_completion(prompt, options)
-        pending = self._submit(choices(prepared, count), siblings=True)
+        pending = self._worker.submit(choices(prepared, count), siblings=True)
         try:
             return [whole(one.prepared.prompt_tokens, self._deltas(one)) for one in pending]
         finally:
             for one in pending:
-                self._abandon(one)
+                self._worker.abandon(one)
 
     def chat(self, messages: Messages, options: GenerationOptions = _DEFAULTS) -> Generation:
         """The assistant's next message. Raises as `generate`."""
@@ -199,47 +155,38 @@ class Engine:
 
     def _preparer(self) -> Preparer:
         """What prepares requests. Raises ExecutionError in a fork of the engine's process."""
-        self._check_process()
+        self._worker.check_process()
         return self.frontend.preparer
-
-    def _check_process(self) -> None:
-        """A fork has neither the engine's threads nor their locks: waiting would never end."""
-        if os.getpid() != self._process:
-            raise ExecutionError(
-                f"the engine belongs to process {self._process}, of which this one is a fork",
-                where="engine",
-                remedy="Open an engine after forking, in each process that needs one",
-            )
 
     def _complete(self, prepared: Sequence[PreparedRequest]) -> list[Generation]:
         """Runs all requests, as many at once as the queue takes."""
         at_once = self._queue_capacity
-        pending = self._submit(prepared[:at_once])
+        pending = self._worker.submit(prepared[:at_once])
         generations: list[Generation] = []
         try:
             for index in range(len(prepared)):
                 prompt = prepared[index].prompt_tokens
                 generations.append(whole(prompt, self._deltas(pending[index])))
-                pending += self._submit(prepared[index + at_once : index + at_once + 1])
+                pending += self._worker.submit(prepared[index + at_once : index + at_once + 1])
         finally:
             for one in pending:
-                self._abandon(one)
+                self._worker.abandon(one)
         return generations
 
     def _stream(self, prepared: PreparedRequest) -> Generator[Delta, None, None]:
-        (pending,) = self._submit([prepared])
+        (pending,) = self._worker.submit([prepared])
         try:
             yield from self._deltas(pending)
         finally:
-            self._abandon(pending)
+            self._worker.abandon(pending)
 
-    def _deltas(self, pending: _Pending) -> Iterator[Delta]:
+    def _deltas(self, pending: PendingRequest) -> Iterator[Delta]:
         """A request's deltas up to its last. Raises what it ends with otherwise."""
         pipeline = self.frontend.output(pending.prepared)
         where = f"request {pending.request_id}"
         finish = None
         while finish is None:
-            self._check_process()
+            self._worker.check_process()
             event = pending.events.get()
             match event:
                 case TokensEvent():
@@ -263,68 +210,22 @@ class Engine:
                 case _:
                     raise event
 
-    def _submit(
-        self, prepared: Sequence[PreparedRequest], *, siblings: bool = False
-    ) -> list[_Pending]:
-        """Queues requests; with `siblings` they are choices of the first one's prompt."""
-        pending = [_Pending(next(self._ids), one, SimpleQueue()) for one in prepared]
-        with self._registering:
-            if self._failure is not None:
-                raise self._failure
-            self._pending.update((one.request_id, one) for one in pending)
-        leader = pending[0].request_id if siblings else None
-        self._channel.post(
-            [
-                Submit.of(
-                    one.request_id,
-                    one.prepared,
-                    sibling_of=None if one.request_id == leader else leader,
-                )
-                for one in pending
-            ]
-        )
-        return pending
-
-    def _abandon(self, pending: _Pending) -> None:
-        """Cancels a request unless it has ended, or its stream was left behind by a fork."""
-        if os.getpid() != self._process:
-            return
-        if self._pending.pop(pending.request_id, None) is not None:
-            self._channel.post([Cancel(pending.request_id)])
-
     # ------------------------------------------------------------ the worker
 
     def statistics(self) -> Statistics:
         """Counters since start, gauges now. Raises the engine's failure."""
-        answer = self._ask(ReadStatistics())
-        assert isinstance(answer, Statistics), "it answers what was asked"
-        return answer
+        return self._worker.statistics()
 
     def reset_prefix_cache(self) -> None:
         """From now on nothing computed before is reused; the prompt cache's files are deleted.
         Raises the engine's failure."""
-        self._ask(ResetPrefixCache())
-
-    def _ask(self, question: ReadStatistics | ResetPrefixCache) -> Statistics | PrefixCacheReset:
-        self._check_process()
-        with self._asking:
-            with self._registering:
-                if self._failure is not None:
-                    raise self._failure
-                self._channel.post([question])
-            answer = self._answers.get()
-        if isinstance(answer, HeliosError):
-            raise answer
-        return answer
+        self._worker.reset_prefix_cache()
 
     def close(self) -> None:
         """Cancels what runs, waits for the device and lets go of the model. Idempotent; does
         nothing in a fork of the engine's process."""
-        if os.getpid() != self._process:
-            return
-        self._channel.post([Shutdown()])
-        self._thread.join()
-        self._model.close()
+        if self._worker.close():
+            self._model.close()
 
     def __enter__(self) -> Self:
         return self
@@ -336,35 +237,3 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _run(self) -> None:
-        """The worker's thread. What ends it reaches whoever still waits."""
-        failure: HeliosError = ExecutionError("the engine is closed", remedy="Open it again")
-        try:
-            self._worker.run()
-        except HeliosError as error:
-            failure = error
-        except Exception as error:
-            failure = ExecutionError(f"the worker failed: {error!r}", where="helios-worker")
-            raise
-        finally:
-            with self._registering:
-                self._failure = failure
-            for pending in list(self._pending.values()):
-                pending.events.put(failure)
-            self._answers.put(failure)
-
-    def _deliver(self, messages: Sequence[FromWorker]) -> None:
-        """Hands events to their requests; called on the worker's thread."""
-        for message in messages:
-            match message:
-                case Statistics() | PrefixCacheReset():
-                    self._answers.put(message)
-                case TokensEvent() | RejectedEvent() | FailedEvent():
-                    going_on = isinstance(message, TokensEvent) and not message.finish
-                    find = self._pending.get if going_on else self._pending.pop
-                    pending = find(message.request_id, None)
-                    if pending is not None:  # else its reader has gone
-                        pending.events.put(message)
-                case WorkerReady() | WorkerFailed() | BooksBroken():
-                    pass  # `open` returns when ready; `_run` sees the failure; books are logged

@@ -158,7 +158,7 @@ def test_dropping_a_stream_cancels(open_engine: OpenEngine) -> None:
     gc.collect()
     finished = engine.statistics().finished
     assert finished["cancelled"] + finished["limit"] + finished["eos"] == 1
-    assert not engine._pending
+    assert not engine._worker._pending
 
 
 def test_a_bad_prompt_is_refused_before_any_runs(open_engine: OpenEngine) -> None:
@@ -180,8 +180,9 @@ def test_more_prompts_than_the_queue_takes(
 def test_a_request_that_isnt_admitted_says_so(open_engine: OpenEngine) -> None:
     engine = open_engine(scheduler=SchedulerOptions(queue_capacity=1), request_slots=1)
     prepared = engine.frontend.preparer.prepare_completion(PROMPTS[0], GREEDY)
-    *admitted, refused = engine._submit([prepared] * 3)  # one runs, one waits
-    with pytest.raises(AdmissionError, match="run or wait already"):
+    # One runs, one waits in the scheduler's queue, one before it.
+    *admitted, refused = engine._worker.submit([prepared] * 4)
+    with pytest.raises(AdmissionError, match="have arrived and wait already"):
         list(engine._deltas(refused))
     assert all(list(engine._deltas(one))[-1].finish is not None for one in admitted)
 

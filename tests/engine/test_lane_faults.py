@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helios.engine import Engine, _Pending
+from helios.engine import Engine
 from helios.errors import ExecutionError
 from helios.frontend.prepare import GenerationOptions
 from helios.generations import whole
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
 from helios.runtime.device import FRAMES
 from helios.runtime.rounds import Completion
+from helios.worker.worker_thread import PendingRequest
 
 OPTIONS = GenerationOptions(max_tokens=24, temperature=0.0)
 _EMITTED, _CONSUMED, _FINISH = 2, 3, 4
@@ -49,7 +50,7 @@ def damage_once(engine: Engine, monkeypatch: pytest.MonkeyPatch, what: str) -> N
     monkeypatch.setattr(runtime, "read", damaged)
 
 
-def answer(engine: Engine, pending: _Pending) -> tuple[int, ...] | str:
+def answer(engine: Engine, pending: PendingRequest) -> tuple[int, ...] | str:
     """A request's tokens, or why it failed."""
     try:
         return whole(pending.prepared.prompt_tokens, engine._deltas(pending)).tokens
@@ -71,7 +72,7 @@ def test_a_row_that_cant_be_true_fails_its_request_alone(
 
         # In one message, so that all three share their rounds.
         prepare = engine.frontend.preparer.prepare_completion
-        pending = engine._submit([prepare(prompt, OPTIONS) for prompt in prompts])
+        pending = engine._worker.submit([prepare(prompt, OPTIONS) for prompt in prompts])
         together = [answer(engine, one) for one in pending]
         failed = [got for got in together if isinstance(got, str)]
         assert len(failed) == 1, together

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from helios.runtime.geometry import Operation
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import (
+    Alternatives,
     LaneAdmission,
     LaneCompletion,
     LaneExtras,
@@ -35,6 +36,8 @@ class Told:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    likeliest: list[Alternatives] = field(default_factory=list)
     # What it is admitted with, where its sampling looks back.
     history: Sequence[int] | None = None
 
@@ -44,11 +47,12 @@ class Told:
         *,
         sample: bool = False,
         targets: Sequence[int] = (),
+        likeliest: int = 0,
     ) -> LaneWork:
         """Its lane in a round that consumes tokens."""
         return LaneWork(
             self.slot, self.generation, self.consumed, tuple(tokens), sample, self.pages,
-            targets=tuple(targets),
+            targets=tuple(targets), extras=LaneExtras(scored_top_logprobs=likeliest),
         )  # fmt: skip
 
     def heard(self, lane: LaneCompletion) -> None:
@@ -58,6 +62,8 @@ class Told:
         self.tokens += lane.tokens
         self.logprobs += lane.logprobs
         self.scores += lane.scores
+        self.ranks += lane.ranking.ranks
+        self.likeliest += lane.ranking.alternatives
 
 
 class Teller:
@@ -76,10 +82,16 @@ class Teller:
         request.heard(self._run(Operation.PREFILL, [lane], len(tokens))[0])
 
     def score(
-        self, request: Told, tokens: Sequence[int], targets: Sequence[int], *, sample: bool = True
+        self,
+        request: Told,
+        tokens: Sequence[int],
+        targets: Sequence[int],
+        *,
+        sample: bool = True,
+        likeliest: int = 0,
     ) -> None:
         """SCORED_PREFILL of a chunk by itself."""
-        lane = request.lane(tokens, sample=sample, targets=targets)
+        lane = request.lane(tokens, sample=sample, targets=targets, likeliest=likeliest)
         request.heard(self._run(Operation.SCORED_PREFILL, [lane], len(tokens))[0])
 
     def decode(self, *requests: Told, steps: int = 1) -> None:

@@ -38,14 +38,15 @@ def runtime(
     runtime.close()
 
 
-def scored(runtime: ModelRuntime, text: list[int], chunk: int) -> Told:
+def scored(runtime: ModelRuntime, text: list[int], chunk: int, likeliest: int = 0) -> Told:
     """Every token but the last with the one that follows as its target, in chunks."""
     teller, told = Teller(runtime), Told(1, tuple(range(8)), GREEDY)
     teller.begin(told)
     for start in range(0, len(text), chunk):
         tokens = text[start : start + chunk]
         targets = [*text[start + 1 : start + chunk + 1], -1][: len(tokens)]
-        teller.score(told, tokens, targets, sample=start + chunk >= len(text))
+        last = start + chunk >= len(text)
+        teller.score(told, tokens, targets, sample=last, likeliest=likeliest)
     return told
 
 
@@ -59,28 +60,52 @@ def test_scores_are_the_log_softmax_of_the_raw_logits(runtime: ModelRuntime) -> 
     assert math.isnan(told.scores[-1])
 
 
+@pytest.mark.parametrize("wanted", [1, 20])
+def test_ranks_and_likeliest_tokens_are_those_of_the_raw_logits(
+    runtime: ModelRuntime, wanted: int
+) -> None:
+    vocabulary = runtime.geometry.vocabulary_tokens
+    logits = prefill_logits(runtime, TEXT)[:, :vocabulary]
+    expected = log_softmax(logits)
+    order = np.argsort(-logits, axis=-1, kind="stable")
+    told = scored(runtime, TEXT, len(TEXT), wanted)
+    places = [order[row].tolist().index(token) + 1 for row, token in enumerate(TEXT[1:])]
+    assert told.ranks == [*places, 0]
+    assert [list(there.tokens) for there in told.likeliest[:-1]] == order[:-1, :wanted].tolist()
+    assert told.likeliest[-1].tokens == ()
+    for row, (there, rank) in enumerate(zip(told.likeliest[:-1], places, strict=True)):
+        wide = expected[row, list(there.tokens)]
+        np.testing.assert_allclose(there.logprobs, wide, rtol=1e-6, atol=1e-6)
+        if rank <= wanted:  # the same bits, so that the greatest of a place can be told
+            assert there.logprobs[rank - 1] == told.scores[row]
+    assert scored(runtime, TEXT, len(TEXT)).scores[:-1] == told.scores[:-1]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, SCORED_ROWS, SCORED_ROWS + 1, 100])
 def test_chunks_do_not_matter(runtime: ModelRuntime, chunk: int) -> None:
-    whole, cut = scored(runtime, TEXT, len(TEXT)), scored(runtime, TEXT, chunk)
+    whole, cut = scored(runtime, TEXT, len(TEXT), 5), scored(runtime, TEXT, chunk, 5)
+    assert (cut.ranks, cut.likeliest) == (whole.ranks, whole.likeliest)
     assert cut.scores[:-1] == whole.scores[:-1]
     assert (cut.tokens, cut.logprobs) == (whole.tokens, whole.logprobs)
 
 
 def test_other_lanes_do_not_matter(runtime: ModelRuntime) -> None:
-    alone = scored(runtime, TEXT[:50], 50)
+    alone = scored(runtime, TEXT[:50], 50, 9)
     teller = Teller(runtime)
     told = [Told(slot, (4 * slot, 4 * slot + 1), GREEDY) for slot in range(3)]
     teller.begin(*told)
     texts = (TEXT[60:101], TEXT[:50], TEXT[:7])
     lanes = [
-        one.lane(text, sample=True, targets=[*text[1:], -1])
-        for one, text in zip(told, texts, strict=True)
+        one.lane(text, sample=True, targets=[*text[1:], -1], likeliest=wanted)
+        for one, text, wanted in zip(told, texts, (0, 9, 20), strict=True)
     ]
     program = smallest(runtime.geometry, Operation.SCORED_PREFILL, 3, sum(map(len, texts)))
     done = run_round(runtime, program, lanes).lanes
     assert [len(lane.scores) for lane in done] == [41, 50, 7]
     assert list(done[1].scores[:-1]) == alone.scores[:-1]
     assert done[1].tokens == tuple(alone.tokens)
+    assert done[1].ranking == (tuple(alone.ranks), tuple(alone.likeliest))
+    assert done[0].ranking.alternatives == ()
     assert list(done[2].scores[:-1]) == alone.scores[:6]
 
 

@@ -88,6 +88,7 @@ EXPECTED |= {
     Operation.SCORED_PREFILL: {
         **EXPECTED[Operation.PREFILL],
         "targets": (S.SCORED_TARGET_TOKEN, I.PACKED_TOKEN),
+        "scored_top_logprobs": (S.SCORED_TOP_LOGPROBS, I.PACKED_TOKEN),
     },
     Operation.MIXED: {
         **EXPECTED[Operation.PREFILL],

@@ -77,7 +77,7 @@ def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: 
             "scatter_i32",
             "embed",
             *layers,
-            *(parts * ["slice_rows", "rms_norm", "linear", "score"]),
+            *(parts * ["slice_rows", "rms_norm", "linear", "score_ranked"]),
             "select_last",
             *tail,
         ]
@@ -115,13 +115,15 @@ def test_scored_rows_take_no_more_logits_than_sampling_needs(captured: Capture) 
     heads = [x for x in program.launches if names[x.kernel].name == "rms_norm"]
     x, parts = found.buffer("scored_prefill.p70/x"), []
     for launch, norm in zip(
-        found.launches("scored_prefill.p70", "score"), heads[-4:], strict=False
+        found.launches("scored_prefill.p70", "score_ranked"), heads[-4:], strict=False
     ):
         rows = found.attributes(launch)["capacity"]
-        target, scores = launch.operands[1], launch.operands[3]
+        by_row = [launch.operands[place].byte_offset for place in (1, 2, 4, 5)]
+        top_tokens, top_logprobs = launch.operands[6:]
         start, rest = divmod(norm.operands[1].byte_offset, x.nbytes // 70)
         assert rest == 0
-        assert target.byte_offset == scores.byte_offset == 4 * start
+        assert set(by_row) == {4 * start}
+        assert top_tokens.byte_offset == top_logprobs.byte_offset == 80 * start
         parts.append((start, rows))
     assert parts == [(0, 32), (32, 32), (64, 6)]
     sliced = [found.attributes(x) for x in found.launches("scored_prefill.p70", "slice_rows")]
@@ -369,6 +371,7 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
         **{f"in.{name}": (f32, [3]) for name in ("temperature", "top_p", "min_p")},
         **{f"in.{name}": (i32, [3]) for name in ("restore_row", "snapshot_row", "pending_token")},
         **{f"in.{name}": (i32, [70]) for name in ("tokens", "positions", "token_slot", "targets")},
+        "in.scored_top_logprobs": (i32, [70]),
         "in.seed": ("DTYPE_U32", [3, 2]),
         "in.eos_ids": (i32, [3, 16]),
         "in.page_table.count": (i32, [1]),
@@ -378,4 +381,7 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
         "completion.tokens": (i32, [3, 1]),
         "completion.logprobs": (f32, [3, 1]),
         "completion.scores": (f32, [70]),
+        "completion.score_ranks": (i32, [70]),
+        "completion.score_top_tokens": (i32, [70, 20]),
+        "completion.score_top_logprobs": (f32, [70, 20]),
     }

@@ -11,7 +11,7 @@ from helios.kernels.catalogue import ActivationFormat
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture import ops
-from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
+from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 
@@ -73,7 +73,7 @@ def test_a_launch_is_recorded_in_catalogue_order(scene: Scene) -> None:
     norm = scene.recorder.buffers.weight("norm", pb.DTYPE_F32, pb.PACKING_PLAIN, (WIDTH,))
     tokens = scene.recorder.staged_input("tokens", pb.DTYPE_I32, (ROWS,))
     rows = Rows(scene.count, ROWS)
-    at = ops.RowBinding(rows, tokens, tokens, tokens)
+    at = RowBinding(rows, tokens, tokens, tokens)
     hidden = ops.embed(scene.program, "h", at, Matrix(embedding, 50, WIDTH))
     normed = ops.rms_norm(
         scene.program, "x", rows, hidden, norm, epsilon=1e-5, form=ActivationFormat.BF16
@@ -254,7 +254,7 @@ def test_an_operand_may_begin_inside_its_buffer(scene: Scene) -> None:
         "embedding", pb.DTYPE_F32, pb.PACKING_TILE16_F32, (50, WIDTH)
     )
     norm = scene.recorder.buffers.weight("norm", pb.DTYPE_F32, pb.PACKING_PLAIN, (WIDTH,))
-    at = ops.RowBinding(Rows(scene.count, ROWS), tokens, tokens, tokens)
+    at = RowBinding(Rows(scene.count, ROWS), tokens, tokens, tokens)
     hidden = ops.embed(scene.program, "h", at, Matrix(embedding, 50, WIDTH))
 
     def normed(role: str, start: int, rows: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.kernels.catalogue import TOP_CAPACITY
 from tests.native import sampling
 from tests.native.harness import Array, Case
 from tests.native.packings import (
@@ -379,6 +380,19 @@ def score(
     return Case("score", operands, attributes)
 
 
+def score_ranked(rng: np.random.Generator, **extents: int) -> Case:
+    """As `score`; some of the rows want no alternatives."""
+    case = score(rng, **extents)
+    capacity = case.integers["capacity"]
+    operands = case.operands | {
+        "wanted": rng.choice([0, 1, 7, TOP_CAPACITY], capacity).astype(np.int32),
+        "rank": np.full(capacity, 5, np.int32),
+        "top_tokens": np.full((capacity, TOP_CAPACITY), 5, np.int32),
+        "top_logprobs": np.full((capacity, TOP_CAPACITY), 5, np.float32),
+    }
+    return Case("score_ranked", operands, case.integers)
+
+
 # A type of each size, by the schema's number of it.
 ELEMENTS: dict[int, type[np.generic]] = {1: np.uint8, 7: np.float16, 9: np.float32, 6: np.uint64}
 
@@ -474,6 +488,7 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         "merge_pending": partial(merge_pending, rows=9, capacity=9, lanes=4, decode_lanes=3),
         "slice_rows": lambda rng: slice_rows(rows=9, capacity=9, start=4, limit=5),
         "score": partial(score, rows=5, capacity=5, vocab=1043),
+        "score_ranked": partial(score_ranked, rows=5, capacity=5, vocab=1043),
         **sampling.every_kernel(),
         "score_strided": partial(score, rows=5, capacity=5, vocab=300, stride=333),
     }

@@ -179,3 +179,58 @@ def test_scores(instruction_set: str, seed: int, vocab: int, padding: int) -> No
     )
     got = run(case, instruction_set)["out"]
     np.testing.assert_allclose(got, by_reference(case)["out"], rtol=1e-5, atol=1e-5)
+
+
+def hostile(rng: np.random.Generator, case: Case) -> Case:
+    """With counts that nobody may ask for, equal logits, infinities and NaN."""
+    capacity, vocab = case.integers["capacity"], case.integers["vocab"]
+    case.operands["wanted"][:] = rng.choice([-(2**31), -1, 3, 21, 2**31 - 1], capacity)
+    logits = case.operands["logits"]
+    logits[0, :vocab] = rng.choice(logits[0, :3], vocab)
+    logits[1] = -np.inf
+    logits[2, rng.integers(0, vocab)] = np.nan
+    return case
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@no_deadline
+@given(
+    seed=st.integers(0, 2**32),
+    vocab=st.integers(1, 700),
+    padding=st.integers(0, 9),
+    spoiled=st.booleans(),
+)
+def test_ranked_scores(
+    instruction_set: str, seed: int, vocab: int, padding: int, spoiled: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    case = cases.score_ranked(rng, rows=4, capacity=5, vocab=vocab, stride=vocab + padding)
+    if spoiled:
+        case = hostile(rng, case)
+    with np.errstate(invalid="ignore"):
+        got, expected = run(case, instruction_set), by_reference(case)
+    for name in ("rank", "top_tokens"):
+        np.testing.assert_array_equal(got[name], expected[name], name)
+    for name in ("out", "top_logprobs"):
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_ranked_scores_have_the_bits_of_plain_ones(instruction_set: str) -> None:
+    case = cases.score_ranked(np.random.default_rng(6), rows=60, capacity=60, vocab=3001)
+    order = np.argsort(-case.operands["logits"], kind="stable")
+    case.operands["target"][::2] = order[::2, 4]
+    plain = Case("score", {n: case.operands[n] for n in ("rows", "target", "logits", "out")},
+                 case.integers)  # fmt: skip
+    got = run(case, instruction_set)
+    assert set(got["rank"][::2]) == {5}
+    assert got["out"].tobytes() == run(plain, instruction_set)["out"].tobytes()
+    # A token among the likeliest has the same logprob there, at the place that its rank says.
+    found = 0
+    for row, target in enumerate(case.operands["target"]):
+        place = int(got["rank"][row]) - 1
+        if 0 <= place < case.operands["wanted"][row]:
+            assert got["top_tokens"][row, place] == target
+            assert got["top_logprobs"][row, place] == got["out"][row]
+            found += 1
+    assert found

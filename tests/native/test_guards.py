@@ -49,6 +49,7 @@ def test_rows_past_the_live_ones_are_not_written(name: str, instruction_set: str
         "out_positions",
         "top_tokens",
         "top_logprobs",
+        "rank",
     ):
         if operand in result and len(result[operand]) == capacity:
             assert result[operand][-1].tobytes() == case.operands[operand][-1].tobytes(), operand
@@ -136,6 +137,7 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
         ("attention_38_20_0", {"format": 2}, '"head_dim" is 38, times the query heads'),
         ("sample_greedy", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
         ("score", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
+        ("score_ranked", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
         ("merge_pending", {"lanes": 0}, '"lanes" is 0, must lie between 1'),
         ("slice_rows", {"start": -1}, '"start" is -1, must lie between 0'),
         ("slice_rows", {"limit": 0}, '"limit" is 0, must lie between 1'),

@@ -55,10 +55,16 @@ for name, parameters in _SAMPLING.items():
     MAKE[f"sample_processed_{name}"] = partial(
         sampling.sample_processed, capacity=CAPACITY, vocab=3001, **parameters
     )
+for name, kernel in (("score", cases.score), ("score_ranked", cases.score_ranked)):
+    MAKE[name] = partial(kernel, vocab=3001, **_ROWS)
 
 # Operands with a row for each row of the launch.
 TOPS = ("top_tokens", "top_logprobs")
-BY_ROW = ("x", "out", "tokens", "qkv", "positions", "slot", "logits", "logprobs", *TOPS)
+SCORES = ("out", "rank", *TOPS)
+BY_ROW = (
+    *("x", "tokens", "qkv", "positions", "slot", "logits", "logprobs", "target", "wanted"),
+    *SCORES,
+)
 
 
 def rows_of(case: Case, picked: list[int], capacity: int) -> Case:
@@ -86,7 +92,7 @@ def test_a_row_is_the_same_in_any_company(name: str, instruction_set: str) -> No
         # A prompt's rows at consecutive positions share tiles; alone they don't.
         case.operands["slot"][:14] = 1
         case.operands["positions"][:14] = np.arange(50, 64)
-    outputs = [o for o in ("out", "tokens", "logprobs", "qkv", *TOPS) if o in case.operands]
+    outputs = [o for o in (*SCORES, "tokens", "logprobs", "qkv") if o in case.operands]
     outputs = [o for o in outputs if not (o == "tokens" and name == "embed")]
     together = run(case, instruction_set, threads=2)
     for threads in (1, 3):

@@ -66,6 +66,25 @@ def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
     replayer.close()
 
 
+def test_launches_are_counted_while_a_program_runs(target: GuardedArray) -> None:
+    count = 200_000
+    replayer = _native.Replayer(1, "portable")
+    launch, memory = scatter_to(target, 1)
+    program = add_program(replayer, [launch] * count, memory)
+    seen: set[int] = set()
+    # Whoever looks may be kept from it until a program is over, but hardly every time.
+    for sequence in range(1, 101):
+        replayer.submit(program, sequence)
+        while replayer.completed() < sequence:
+            seen.add(replayer.launches() - (sequence - 1) * count)
+        assert replayer.launches() == sequence * count
+        if seen - {0, count}:
+            break
+    assert seen - {0, count}
+    assert all(0 <= launches <= count for launches in seen)
+    replayer.close()
+
+
 def test_timing_is_on_the_monotonic_clock(target: GuardedArray) -> None:
     replayer = _native.Replayer(2, "portable")
     launch, memory = scatter_to(target, 1)

@@ -325,6 +325,8 @@ class NaivePacker:
                 return work.tokens[token or 0] if work.tokens else 0
             case ValueSource.SCORED_TARGET_TOKEN:
                 return per_token(work.targets, lengths[number], token)
+            case ValueSource.SCORED_TOP_LOGPROBS:
+                return extras.scored_top_logprobs
             case ValueSource.PENDING_TOKEN:
                 return work.pending_token
             case ValueSource.PROMPT_POSITION:

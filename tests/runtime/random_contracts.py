@@ -77,6 +77,7 @@ LANE = (
     V.EMITTED_TOKENS,
     V.MIN_TOKENS,
     V.TOP_LOGPROBS,
+    V.SCORED_TOP_LOGPROBS,
     V.PROPOSAL_COUNT,
     V.PROPOSAL_GENERATION,
     V.PROPOSAL_ENDPOINT,
@@ -172,7 +173,7 @@ def brings(operation: Operation, source: ValueSource, kind: str) -> bool:
         return operation is Operation.SPECULATIVE
     if source is V.MIXED_PREFILL_ROW:
         return operation is Operation.MIXED
-    if source in (V.PROMPT_TOKEN, V.SCORED_TARGET_TOKEN):
+    if source in (V.PROMPT_TOKEN, V.SCORED_TARGET_TOKEN, V.SCORED_TOP_LOGPROBS):
         return operation in WITH_TOKENS
     return source is not V.PENDING_TOKEN or operation in CONSUMES_PENDING
 
@@ -224,6 +225,7 @@ def span(source: ValueSource, graph: Graph, state_rows: int) -> tuple[int, int] 
         V.OUTPUT_HISTOGRAM: (0, CONTEXT_TOKENS),
         V.MIN_TOKENS: (0, CONTEXT_TOKENS),
         V.TOP_LOGPROBS: (0, 20),
+        V.SCORED_TOP_LOGPROBS: (0, 20),
         V.LOGIT_BIAS_TOKEN: (-1, SAMPLED_TOKENS - 1),
         V.STOP_TOKEN_ID: (-1, SAMPLED_TOKENS - 1),
         V.RECENT_OUTPUT_TOKEN: (-1, SAMPLED_TOKENS - 1),
@@ -520,6 +522,7 @@ def _extras(
         context_indices=random.choice([(), (-1,) * length, _ids(random, 100, length)]),
         feature_slot=random.randint(-1, FEATURE_SLOTS - 1),
         images=_images(random, contract, graph, length),
+        scored_top_logprobs=random.randint(0, 20),
     )
 
 

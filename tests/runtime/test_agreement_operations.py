@@ -93,6 +93,34 @@ def test_a_scored_program_has_a_score_for_each_token(model: Model) -> None:
         check_manifest(none, contract)
 
 
+RANKED = ("score_ranks", "score_top_tokens", "score_top_logprobs")
+
+
+@pytest.mark.parametrize("part", RANKED)
+def test_a_scored_program_writes_its_ranking_where_its_record_has_one(
+    model: Model, part: str
+) -> None:
+    contract, manifest = model
+    buffer = getattr(manifest.completions["completion"], part)
+    program = next(p for p in manifest.programs if p.name == "scored_prefill.p32")
+    launches = tuple(
+        x if x.kernel.name != "score_ranked" else _elsewhere(x, buffer, manifest)
+        for x in program.launches
+    )
+    broken = with_program(manifest, "scored_prefill.p32", launches=launches)
+    with pytest.raises(ContractError, match=f"{part} of 'completion' are never written"):
+        check_manifest(broken, contract)
+
+
+def test_likeliest_tokens_are_asked_for_where_the_record_has_room(model: Model) -> None:
+    contract, manifest = model
+    record = replace(manifest.completions["completion"], **dict.fromkeys(RANKED))
+    bare = replace(manifest, completions={"completion": record})
+    with pytest.raises(ContractError, match="record has no score_top_tokens") as caught:
+        check_manifest(bare, contract)
+    assert re.fullmatch(r"model\.graphs\[\d+\]\.bindings\[\d+\]\.source", caught.value.where)
+
+
 def changed_launch(program: Program, kernel: str, **integers: int) -> Program:
     """The program whose first launch of a kernel has other attributes."""
 
@@ -108,7 +136,7 @@ def changed_launch(program: Program, kernel: str, **integers: int) -> Program:
 @pytest.mark.parametrize(
     ("name", "kernel", "integers", "message"),
     [
-        ("scored_prefill.p32", "score", {"vocab": 330}, "reads 330 logits, but .* has 331"),
+        ("scored_prefill.p32", "score_ranked", {"vocab": 330}, "reads 330 logits, but .* has 331"),
         ("snapshot.b32", "save_page", {"page_tokens": 16}, "takes pages of 16 tokens"),
         ("restore.b32", "load_page", {"table_pages": 15}, "takes tables of 15 pages"),
         ("restore.b32", "load_page", {"dtype": DType.BF16}, "holds F16, load_page takes BF16"),

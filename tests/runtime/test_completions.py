@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -88,9 +90,25 @@ def test_an_impossible_row_says_so_and_the_others_are_read(row: dict[str, int], 
     assert first.error is LaneError.NONE
 
 
-def scored(targets: int) -> tuple[CompletionReader, NDArray[np.float32]]:
-    """A reader of a SCORED_PREFILL program's record, and frame 1's scores."""
+RANKED = (
+    ("score_ranks", pb.DTYPE_I32, [16]),
+    ("score_top_tokens", pb.DTYPE_I32, [16, 20]),
+    ("score_top_logprobs", pb.DTYPE_F32, [16, 20]),
+)
+
+
+def scored(
+    targets: int, ranked: Sequence[tuple[str, pb.DType, list[int]]] = ()
+) -> tuple[CompletionReader, NDArray[np.float32], list[NDArray[np.uint8]]]:
+    """A reader of a SCORED_PREFILL program's record, and frame 1's scores and other parts."""
     message = sample_manifest()
+    for name, dtype, shape in ranked:
+        message.buffers.add(
+            name=name, buffer_class=pb.BUFFER_CLASS_COMPLETION, dtype=dtype,
+            packing=pb.PACKING_PLAIN, leading=pb.LEADING_COUNT_FIXED, shape=shape,
+            nbytes=4 * math.prod(shape),
+        )  # fmt: skip
+        setattr(message.completions[0], name, name)
     program = next(p for p in message.programs if p.name == "prefill.p16")
     program.operation = contract_pb2.OPERATION_SCORED_PREFILL
     message.buffers.add(
@@ -107,11 +125,12 @@ def scored(targets: int) -> tuple[CompletionReader, NDArray[np.float32]]:
     scores[:targets] = -np.arange(1, targets + 1)
     reader = CompletionReader(captured, manifest, plan, device.view, 50)
     assert reader.scored
-    return reader, scores
+    parts = [device.view(manifest.buffer_index[name], 1) for name, _, _ in ranked]
+    return reader, scores, parts
 
 
 def test_each_lane_has_the_scores_of_its_tokens() -> None:
-    reader, scores = scored(9)
+    reader, scores, _ = scored(9)
     scores[4] = np.nan
     first, second, third = reader.read(1, 3, (4, 2, 3))
     assert first.scores == (-1, -2, -3, -4)
@@ -119,6 +138,66 @@ def test_each_lane_has_the_scores_of_its_tokens() -> None:
     assert second.scores[1] == -6
     assert third.scores == (-7, -8, -9)
     assert [lane.scores for lane in reader.read(0, 2, (1, 0))] == [(0,), ()]
+
+
+def test_each_lane_has_the_ranking_of_its_tokens() -> None:
+    reader, _, parts = scored(5, RANKED)
+    ranks, tokens = (part.view(np.int32) for part in parts[:2])
+    ranks[:5] = [4, 1, 0, 9, 50]
+    rows, logprobs = tokens.reshape(16, 20), parts[2].view(np.float32).reshape(16, 20)
+    rows[0] = -7  # of a lane that wants none: never looked at
+    rows[1, :3], logprobs[1, :3] = [8, 3, 5], [-0.5, -1.0, -2.0]
+    rows[2], logprobs[2] = -1, 0
+    rows[3, :3], logprobs[3, :3] = [9, -1, -1], [-0.25, 0, 0]
+    first, second, third = reader.read(1, 3, (1, 3, 1), (), (0, 3, 0))
+    assert first.ranking == ((4,), ())
+    assert second.ranking.ranks == (1, 0, 9)
+    assert second.ranking.alternatives == (
+        ((8, 3, 5), (-0.5, -1.0, -2.0)),
+        ((), ()),
+        ((9,), (-0.25,)),
+    )
+    assert third.ranking == ((50,), ())
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "says"),
+    [(0, -1, "ranks from -1"), (0, 51, "to 51"), (1, 50, "to 50"), (1, -2, "alternatives from -2")],
+)
+def test_a_ranking_that_cant_be_true_fails_its_lane(part: int, value: int, says: str) -> None:
+    reader, _, parts = scored(5, RANKED)
+    parts[part].view(np.int32).reshape(16, -1)[2, 0] = value
+    first, second = reader.read(1, 2, (2, 3), (), (1, 1))
+    assert first.error is LaneError.NONE
+    assert (second.error, second.ranking) == (LaneError.IMPOSSIBLE, ((), ()))
+    assert says in second.fault
+
+
+def test_a_record_of_scores_alone_ranks_nothing() -> None:
+    reader, _, _ = scored(5)
+    first, second = reader.read(1, 2, (2, 3), (), (0, 1))
+    assert (first.error, first.ranking) == (LaneError.NONE, ((), ()))
+    assert "likeliest tokens are wanted" in second.fault
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "says"),
+    [
+        ("score_ranks", [15], "another shape than the scores"),
+        ("score_top_tokens", [16, 19], "16 rows of 20"),
+        ("score_top_logprobs", [15, 20], "16 rows of 20"),
+        *((name, None, "no buffer") for name, _, _ in RANKED),
+    ],
+)
+def test_rankings_come_whole(part: str, shape: list[int] | None, says: str) -> None:
+    parts = [
+        (name, dtype, whole if name != part or shape is None else shape)
+        for name, dtype, whole in RANKED
+        if name != part or shape is not None
+    ]
+    with pytest.raises(ContractError, match=says) as caught:
+        scored(5, parts)
+    assert caught.value.where == f"completions[0].{part}"
 
 
 def test_other_records_have_no_scores() -> None:

@@ -112,6 +112,7 @@ IDENTITY = [
 TOKENS = [
     ValueSource.PROMPT_TOKEN,
     ValueSource.SCORED_TARGET_TOKEN,
+    ValueSource.SCORED_TOP_LOGPROBS,
     ValueSource.PENDING_TOKEN,
     ValueSource.PROMPT_POSITION,
     ValueSource.IMAGE_FEATURE_INDEX,

@@ -51,10 +51,17 @@ class Got:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     scores: list[float] | None = None
+    ranks: list[int] | None = None
+    likeliest: list[Alternatives] | None = None
     finish: Finish | None = None
     failure: str | None = None
     reused: int = 0
     alternatives: list[Alternatives] = field(default_factory=list)
+
+    @property
+    def told(self) -> tuple[object, object, object]:
+        """Scores, ranks and likeliest tokens of its prompt."""
+        return self.scores, self.ranks, self.likeliest
 
     @property
     def ended(self) -> bool:
@@ -119,6 +126,8 @@ class Driver:
                 assert got.scores is None, "scored twice"
                 assert not got.tokens, "scored after the first token"
                 got.scores = list(event.logprobs)
+                got.ranks = list(event.ranks)
+                got.likeliest = list(event.alternatives)
             else:
                 assert isinstance(event, TokensEmitted)
                 got.tokens += event.tokens

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from helios.runtime.geometry import Geometry, HistoryRules, Operation, ProgramInfo
 from helios.runtime.sampling_rules import SamplingRules
+from helios.runtime.scoring_rules import ScoringRules
 
 VOCABULARY = 23
 NO_RULES = HistoryRules()
@@ -67,4 +68,5 @@ def geometry(
         snapshot_rows=rows if history.restores else 0,
         history=history,
         sampling=SamplingRules(*[True] * 6),
+        scoring=ScoringRules(bool(scored), bool(scored)),
     )

@@ -19,12 +19,14 @@ from math import nan
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import (
+    NO_RANKING,
     Alternatives,
     Completion,
     DeviceFinish,
     LaneCompletion,
     LaneError,
     LaneWork,
+    Ranking,
     Round,
 )
 from helios.scheduler import Finish, Request
@@ -39,6 +41,7 @@ __all__ = [
     "alone",
     "geometry",
     "next_token",
+    "rankings_alone",
     "scores_alone",
 ]
 
@@ -69,6 +72,24 @@ def likeliest(token: int, wanted: int) -> Alternatives:
     """The alternatives where `token` was sampled."""
     tokens = tuple((token + 2 * i + 1) % VOCABULARY for i in range(wanted))
     return Alternatives(tokens, tuple(-0.1 * (i + 1) for i in range(wanted)))
+
+
+def standing(context: Sequence[int | None], target: int, wanted: int) -> tuple[int, Alternatives]:
+    """The rank of a given token after the context, and the likeliest there; 0 and none for no
+    token."""
+    if target < 0:
+        return 0, Alternatives((), ())
+    digest = hashlib.blake2b(repr((target, list(context))).encode(), digest_size=8).digest()
+    rank = 1 + int.from_bytes(digest, "little") % VOCABULARY
+    others = [token for token in range(VOCABULARY) if token != target]
+    others.insert(rank - 1, target)
+    return rank, Alternatives(tuple(others[:wanted]), tuple(-0.1 * (i + 1) for i in range(wanted)))
+
+
+def rankings_alone(prompt: Sequence[int], wanted: int) -> tuple[list[int], list[Alternatives]]:
+    """Ranks of a prompt's tokens but the first, and the likeliest tokens in their places."""
+    found = [standing(prompt[:i], prompt[i], wanted) for i in range(1, len(prompt))]
+    return [rank for rank, _ in found], [there for _, there in found if wanted]
 
 
 def scores_alone(prompt: Sequence[int]) -> list[float]:
@@ -210,6 +231,9 @@ class FakeModel:
             )
         return self.tamper(self._answers.pop(sequence))
 
+    def launches(self) -> int:
+        return len(self.programs_run)
+
     def close(self) -> None:
         self.closed = True
 
@@ -287,8 +311,9 @@ class FakeModel:
         scores = tuple(
             score(seen[:end], target) for end, target in enumerate(lane.targets, start + 1)
         )
+        ranking = self._ranking(lane, seen)
         if not lane.sample:
-            return self._answer(lane, state, (), (), error, scores)
+            return self._answer(lane, state, (), (), error, scores, ranking)
         token, logprob = next_token(seen, state.seed, state.counted)
         if state.counted:
             state.counted.append(token)
@@ -298,7 +323,18 @@ class FakeModel:
             state.finished = DeviceFinish.EOS
         elif state.emitted == state.output_limit:
             state.finished = DeviceFinish.LIMIT
-        return self._answer(lane, state, (token,), (logprob,), error, scores)
+        return self._answer(lane, state, (token,), (logprob,), error, scores, ranking)
+
+    def _ranking(self, lane: LaneWork, seen: Sequence[int | None]) -> Ranking:
+        if not (lane.targets and self.geometry.scoring.alternatives):
+            return Ranking()
+        wanted = lane.extras.scored_top_logprobs if lane.extras else 0
+        found = [
+            standing(seen[:end], target, wanted)
+            for end, target in enumerate(lane.targets, lane.start + 1)
+        ]
+        likeliest = tuple(there for _, there in found) if wanted else ()
+        return Ranking(tuple(rank for rank, _ in found), likeliest)
 
     def _answer(
         self,
@@ -308,6 +344,7 @@ class FakeModel:
         logprobs: tuple[float, ...],
         error: LaneError,
         scores: tuple[float, ...] = (),
+        ranking: Ranking = NO_RANKING,
     ) -> LaneCompletion:
         return LaneCompletion(
             slot=lane.slot,
@@ -320,6 +357,7 @@ class FakeModel:
             draft_cursor=-1,
             model_reserved=-1,
             scores=scores,
+            ranking=ranking,
             alternatives=tuple(likeliest(t, state.top_logprobs) for t in tokens)
             if state.top_logprobs
             else (),

@@ -43,6 +43,39 @@ def test_a_malformed_request_is_refused_and_harms_nobody(bad: Request, says: str
     assert driver.got[1].tokens == alone(request(1))[0]
 
 
+@pytest.mark.clause("HTTP-2")
+def test_the_queue_holds_its_capacity_however_short_pages_are() -> None:
+    """A burst gets its slots while it comes; whom pages are missing for waits, and counts."""
+    driver = Driver(
+        FakeModel(geometry(slots=3, pages=6, page_tokens=4)), SchedulerOptions(queue_capacity=2)
+    )
+    scheduler = driver.scheduler
+    for i in (1, 2, 3):
+        driver.submit(request(i, prompt=12, limit=4))
+    assert (scheduler.running, scheduler.waiting) == (1, 2)
+    assert not scheduler.has_room()
+    with pytest.raises(AdmissionError, match="2 requests wait for a slot already"):
+        driver.submit(request(4))
+    driver.drain()
+    assert [i for i, got in driver.got.items() if got.finish is Finish.LIMIT] == [1, 2, 3]
+
+
+def test_a_preempted_request_takes_no_place_in_the_queue() -> None:
+    """It has been admitted before; whoever has just come may wait beside it."""
+    driver = Driver(
+        FakeModel(geometry(slots=2, pages=7, page_tokens=4)), SchedulerOptions(queue_capacity=1)
+    )
+    scheduler = driver.scheduler
+    driver.submit(*(request(i, prompt=4, limit=20) for i in (1, 2)))
+    while not (scheduler.counters.preemptions and scheduler.waiting):
+        driver.turn()
+    assert scheduler.has_room()
+    driver.submit(request(3))
+    assert (scheduler.waiting, scheduler.has_room()) == (2, False)
+    driver.drain()
+    assert all(got.finish is Finish.LIMIT for got in driver.got.values())
+
+
 def test_a_full_queue_refuses() -> None:
     driver = Driver(FakeModel(geometry(slots=3)), SchedulerOptions(queue_capacity=2))
     driver.submit(*(request(i) for i in range(5)))  # before any of them can have a slot
@@ -57,13 +90,20 @@ def test_a_full_queue_refuses() -> None:
     assert [i for i, got in driver.got.items() if got.finish is Finish.LIMIT] == [0, 1, 2, 3, 5]
 
 
-def test_a_place_is_free_at_the_last_event_though_the_slot_is_held_to_its_fence() -> None:
+def test_a_place_in_the_queue_is_free_once_its_request_has_a_slot() -> None:
+    """Not at the last event of who ran before, which holds its slot to its fence."""
     driver = Driver(FakeModel(geometry(slots=1)), SchedulerOptions(queue_capacity=1))
-    driver.submit(request(1, limit=20), request(2))
+    driver.submit(request(1, limit=20))
+    assert driver.scheduler.has_room()
+    driver.submit(request(2))
     driver.turn()
     assert driver.scheduler.frames_in_flight == 1
     driver.cancel(1)
     assert driver.scheduler.slots.free == 0
+    assert not driver.scheduler.has_room()
+    with pytest.raises(AdmissionError, match="1 requests wait for a slot already"):
+        driver.scheduler.submit(request(3))
+    driver.complete()
     driver.submit(request(3))
     driver.drain()
     assert driver.got[2].tokens == alone(request(2))[0]

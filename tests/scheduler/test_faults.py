@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from helios.errors import ExecutionError
-from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneError
+from helios.runtime.rounds import (
+    Alternatives,
+    Completion,
+    DeviceFinish,
+    LaneCompletion,
+    LaneError,
+)
 from helios.scheduler import Finish
 from tests.scheduler.driving import Driver, request
 from tests.scheduler.fake_model import alone
@@ -33,7 +39,7 @@ def on_lane(**changes: object) -> Tamper:
     ("changes", "says"),
     [
         ({"error": LaneError.IMPOSSIBLE, "fault": "lane 0 can't be true"}, "can't be true"),
-        ({"consumed": 4}, "4 tokens are consumed, not 5"),
+        ({"consumed": 4}, "4 tokens are consumed, not "),
         ({"tokens": (1, 2), "logprobs": (0.0, 0.0)}, "2 tokens were emitted, not 1"),
         ({"tokens": (), "logprobs": ()}, "0 tokens were emitted, not 1"),
         ({"logprobs": ()}, "emitted"),
@@ -45,13 +51,20 @@ def on_lane(**changes: object) -> Tamper:
         ({"error": LaneError.ALREADY_FINISHED}, "ALREADY_FINISHED"),
         ({"draft_cursor": 0}, "reserved columns"),
         ({"model_reserved": 0}, "reserved columns"),
+        ({"scores": (-0.5,)}, "1 tokens are scored, not 0"),
+        ({"alternatives": (Alternatives((1,), (-0.5,)),)}, "alternatives of 1 tokens came"),
     ],
 )
+@pytest.mark.parametrize("turns", [1, 3])
 @pytest.mark.clause("CACHE-6")
-def test_a_faulty_lane_fails_its_request_alone(changes: dict[str, object], says: str) -> None:
+def test_a_faulty_lane_fails_its_request_alone(
+    turns: int, changes: dict[str, object], says: str
+) -> None:
+    """In the round of its prompt, and in one that decodes."""
     driver = Driver()
     driver.submit(request(1, prompt=5, limit=6), request(2, prompt=6, limit=6))
-    driver.turn()
+    for _ in range(turns):
+        driver.turn()
     driver.model.tamper = on_lane(**changes)
     driver.turn()
     driver.model.tamper = lambda completion: completion
@@ -59,7 +72,7 @@ def test_a_faulty_lane_fails_its_request_alone(changes: dict[str, object], says:
     assert driver.got[1].failure is not None
     with pytest.raises(AssertionError, match=says):
         raise AssertionError(driver.got[1].failure)
-    assert driver.got[1].tokens == []
+    assert driver.got[1].tokens == alone(request(1, prompt=5, limit=6))[0][: turns - 1]
     assert driver.got[2].tokens == alone(request(2, prompt=6, limit=6))[0]
     assert driver.scheduler.counters.finished[Finish.FAILED] == 1
 

@@ -77,7 +77,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             and -(-one.stored_tokens // shape.page_tokens) <= shape.cache_pages
         )
         live = sum(not got.ended for got in self.driver.got.values())
-        room = live < shape.request_slots + self.driver.scheduler.options.queue_limit
+        scheduler = self.driver.scheduler
+        room = live < shape.request_slots + scheduler.options.queue_limit and scheduler.has_room()
         try:
             self.driver.submit(one)
         except AdmissionError:

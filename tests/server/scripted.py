@@ -19,16 +19,20 @@ import httpx
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
-from helios.scheduler.tier_counts import TierCounts
 from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
-from helios.server.lifecycle import Lifecycle, RequestEvent, ServedModel
-from helios.worker.messages import Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.server.lifecycle import Lifecycle, ServedModel
+from helios.server.options import HttpOptions
+from helios.server.options.limits import LimitOptions
+from helios.worker.messages import FailedEvent, Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.worker.recipient import Recipient, RequestEvent, ends
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
+from tests.server.scripted_statistics import scripted_statistics
 
 Script = Callable[[Submit], AsyncGenerator[RequestEvent, None]]
 FRONTEND = byte_level_frontend()
+OPTIONS = HttpOptions(limits=LimitOptions(max_body_nbytes=1 << 20))
 
 
 def says(
@@ -64,8 +68,8 @@ READY = WorkerReady(
 
 @dataclass
 class ScriptedClient:
-    """A `WorkerClient`; `script` may be exchanged between requests. `ended` counts iterators
-    that were closed, for whatever reason, `cancelled` those closed before their script's end.
+    """A `WorkerClient`; `script` may be exchanged between requests. `cancelled` counts those left
+    before their script's end.
     `cancelling` is set once the server has asked to end every request; scripts may wait for it."""
 
     script: Script
@@ -74,6 +78,8 @@ class ScriptedClient:
     unsound: str = ""
     resets: int = 0
     running: int = 0
+    _playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _recipients: dict[int, Recipient] = field(default_factory=dict)
     cancelled: int = 0
     stuck: bool = False
     cancelling: asyncio.Event = field(default_factory=asyncio.Event)
@@ -82,17 +88,43 @@ class ScriptedClient:
     async def ready(self) -> WorkerReady:
         return READY
 
-    async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
+    def begin(self, request: Submit, recipient: Recipient) -> None:
         self.submitted.append(request)
         self._change(running=1)
+        playing = asyncio.ensure_future(self._play(request, recipient))
+        self._playing[request.request_id] = playing
+        self._recipients[request.request_id] = recipient
+
+    def leave(self, request_id: int) -> None:
+        playing = self._playing.pop(request_id, None)
+        if playing is not None:
+            playing.cancel()
+
+    async def _play(self, request: Submit, recipient: Recipient) -> None:
+        """The script's events; one that stops too early fails, as the worker never does."""
         complete = False
         try:
             async with contextlib.aclosing(self.script(request)) as events:
                 async for event in events:
-                    complete = not isinstance(event, TokensEvent) or bool(event.finish)
-                    yield event
+                    complete = ends(event)
+                    if recipient.take(event):
+                        recipient.deliver()
+            if not complete:
+                complete = True
+                if recipient.take(FailedEvent(request.request_id, "the script has ended")):
+                    recipient.deliver()
+        except HeliosError as error:
+            recipient.fail(error)
         finally:
             self._change(running=-1, cancelled=0 if complete else 1)
+
+    def cancel(self, request_id: int) -> None:
+        """As the worker: what the script has still to say isn't heard."""
+        found = self._recipients.pop(request_id, None)
+        if found is not None:
+            self.leave(request_id)
+            if found.take(TokensEvent(request_id, [], [], Finish.CANCELLED)):
+                found.deliver()
 
     def cancel_all(self) -> None:
         self.cancelling.set()
@@ -102,14 +134,7 @@ class ScriptedClient:
             await asyncio.Event().wait()
         if self.failure is not None:
             raise self.failure
-        return Statistics(
-            {"submitted": len(self.submitted), "output_tokens": 9, "round_device_ns": 1_500_000},
-            {"free_pages": 20.0},
-            {"DECODE": 7},
-            {"DECODE": 3, "PREFILL": 2},
-            {"EOS": 1},
-            {"files": TierCounts(stored=3, stored_nbytes=300, damaged=2, nbytes=400)},
-        )
+        return scripted_statistics()
 
     async def reset_prefix_cache(self) -> None:
         if self.failure is not None:
@@ -168,18 +193,22 @@ def running_server(
     script: Script,
     *,
     permits: int = 8,
-    body_limit_nbytes: int = 1 << 20,
+    options: HttpOptions = OPTIONS,
     loaded: bool = True,
     times: EndTimes | None = None,
     frontend: Frontend = FRONTEND,
+    send_buffer_nbytes: int | None = None,
 ) -> Iterator[RunningServer]:
-    """Serves `script` until the block ends. With `loaded` false the model is missing."""
+    """Serves `script` until the block ends. With `loaded` false the model is missing;
+    `send_buffer_nbytes` is about what the kernel takes of an answer that nobody reads."""
     lifecycle = Lifecycle()
     client = ScriptedClient(script)
     if loaded:
         lifecycle.serve(served_model(client, permits=permits, frontend=frontend))
-    app = build_app(lifecycle, body_limit_nbytes=body_limit_nbytes)
+    app = build_app(lifecycle, options)
     listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer_nbytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_nbytes)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5))
     loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()

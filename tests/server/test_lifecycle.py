@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from helios.errors import CoreError, ExecutionError
 from helios.server.lifecycle import RequestEvent
@@ -60,6 +59,20 @@ async def _is_failed(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
     yield TokensEvent(submit.request_id, [], [], Finish.FAILED)
 
 
+async def _garbles(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    """An end that nobody knows."""
+    yield TokensEvent(submit.request_id, [100], [-0.5], 0)
+    yield TokensEvent(submit.request_id, [101], [-0.5], 99)
+
+
+async def _rejects_like_a_failure(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    yield RejectedEvent(submit.request_id, "500: execution failed, ExecutionError")
+
+
+async def _fails_like_a_rejection(submit: Submit) -> AsyncGenerator[RequestEvent, None]:
+    yield FailedEvent(submit.request_id, "503: not admitted, AdmissionError, try again later")
+
+
 FAILURES: list[tuple[Script, int, str]] = [
     (_rejects, 503, "not_admitted"),
     (_fails, 500, "execution_failed"),
@@ -67,6 +80,9 @@ FAILURES: list[tuple[Script, int, str]] = [
     (_stops_short, 500, "execution_failed"),
     (_is_cancelled, 503, "cancelled"),
     (_is_failed, 500, "execution_failed"),
+    (_garbles, 500, "internal_error"),
+    (_rejects_like_a_failure, 503, "not_admitted"),
+    (_fails_like_a_rejection, 500, "execution_failed"),
 ]
 
 
@@ -258,53 +274,3 @@ def test_version_names_core_and_kernels() -> None:
             "core": "0123456789abcdef",
             "kernel_path": "cpu/portable",
         }
-
-
-def test_a_stuck_worker_leaves_the_processs_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helios.server.routes._STATISTICS_SECONDS", 0.01)
-    with running_server(says("hello")) as server:
-        server.client.stuck = True
-        samples = server.metrics()
-    assert samples["flare_ready"] == 1
-    assert "flare_submitted_total" not in samples
-
-
-def test_metrics_are_valid_and_complete() -> None:
-    with running_server(says("hello")) as server:
-        server.http.post(COMPLETION_PATH, json=BODIES[COMPLETION_PATH])
-        server.http.post(COMPLETION_PATH, content=b"{")
-        server.http.get("/nowhere")
-        response = server.http.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    families = {f.name: f for f in text_string_to_metric_families(response.text)}
-    assert all(name.startswith("flare_") for name in families)
-    assert all(family.documentation for family in families.values())
-    responses = {
-        (s.labels["route"], s.labels["status"]): s.value
-        for s in families["flare_http_responses"].samples
-    }
-    assert responses == {
-        (COMPLETION_PATH, "200"): 1,
-        (COMPLETION_PATH, "400"): 1,
-        ("other", "404"): 1,
-    }
-    launches = families["flare_launches"].samples
-    assert [(s.labels, s.value) for s in launches] == [({"operation": "decode"}, 7)]
-    assert families["flare_free_pages"].samples[0].value == 20
-    assert families["flare_submitted"].samples[0].value == 1
-    assert families["flare_requests_finished"].samples[0].labels == {"reason": "eos"}
-    assert families["flare_http_permit_capacity"].samples[0].value == 8
-    assert families["flare_round_device_seconds"].samples[0].value == 0.0015
-    for name, kind, value in (
-        ("stored", "counter", 3),
-        ("stored_bytes", "counter", 300),
-        ("damaged", "counter", 2),
-        ("bytes", "gauge", 400),
-    ):
-        family = families[f"flare_offload_{name}"]
-        (sample,) = family.samples
-        assert (family.type, sample.labels, sample.value) == (kind, {"tier": "files"}, value)
-    first = {s.name: s.value for s in families["flare_http_first_token_seconds"].samples}
-    assert first["flare_http_first_token_seconds_count"] == 1
-    info = families["flare_build_info"].samples[0].labels
-    assert info == {"version": VERSION, "core": "0123456789abcdef", "kernel_path": "cpu/portable"}

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from starlette.routing import Route
 
+from helios.server.app import build_app
+from helios.server.calls import Call, chat_call, completion_call
+from helios.server.failures import ErrorBody
 from helios.server.lifecycle import Lifecycle
-from helios.server.metrics import HttpMetrics
 from helios.server.openapi import describe
-from helios.server.routes import read_routes
+from helios.server.operations import OPERATIONS, Operation
+from helios.server.prompt_calls import PromptCall, detokenize_call, render_call, tokenize_call
 
 DOCUMENT = describe()
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+DESCRIBED: list[dict[str, Any]] = [
+    operation for path in DOCUMENT["paths"].values() for operation in path.values()
+]
+WITH_BODY = [operation for operation in OPERATIONS if operation.body is not None]
+PARSERS: dict[str, Callable[[bytes], Call | PromptCall]] = {
+    "/v1/chat/completions": chat_call,
+    "/v1/completions": completion_call,
+    "/tokenize": tokenize_call,
+    "/detokenize": detokenize_call,
+    "/v1/render": render_call,
+}
 
 
 def _references(value: object) -> Iterator[str]:
@@ -31,9 +47,12 @@ def test_every_reference_leads_somewhere() -> None:
     references = set(_references(DOCUMENT))
     assert references
     for reference in references:
-        prefix, _, name = reference.rpartition("/")
-        assert prefix == "#/components/schemas"
-        assert name in SCHEMAS
+        first, *names = reference.split("/")
+        assert first == "#"
+        found: Any = DOCUMENT
+        for name in names:
+            found = found[name]
+        assert found
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
@@ -45,25 +64,61 @@ def test_every_field_is_described(name: str) -> None:
         assert described.get("description"), f"{name}.{field}"
 
 
-def test_every_schema_is_used() -> None:
-    used = {reference.rpartition("/")[2] for reference in _references(DOCUMENT)}
-    assert used == set(SCHEMAS)
+@pytest.mark.parametrize("kind", sorted(DOCUMENT["components"]))
+def test_every_component_is_used(kind: str) -> None:
+    prefix = f"#/components/{kind}/"
+    used = {ref.removeprefix(prefix) for ref in _references(DOCUMENT) if ref.startswith(prefix)}
+    assert used == set(DOCUMENT["components"][kind])
 
 
-def test_every_operation_has_a_name_and_answers() -> None:
-    operations = [op for path in DOCUMENT["paths"].values() for op in path.values()]
-    assert len({op["operationId"] for op in operations}) == len(operations)
-    for operation in operations:
+def test_every_operation_has_a_name_of_its_own_and_answers() -> None:
+    assert len({operation["operationId"] for operation in DESCRIBED}) == len(DESCRIBED)
+    for operation in DESCRIBED:
         assert "200" in operation["responses"]
         for response in operation["responses"].values():
             assert response["description"]
             assert response["content"]
+            assert "x-request-id" in response["headers"]
 
 
-def test_the_paths_are_the_routes() -> None:
-    routes = {route.path.replace(":path", "") for route in read_routes(Lifecycle(), HttpMetrics())}
-    routes |= {"/v1/chat/completions", "/v1/completions", "/reset_prefix_cache"}
-    assert set(DOCUMENT["paths"]) == routes
+def test_the_operations_are_the_routes() -> None:
+    app: Any = build_app(Lifecycle())
+    routes = {
+        (route.path.replace(":path", ""), method.lower())
+        for route in app._app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or ())
+        if method != "HEAD"  # whatever answers GET answers it
+    }
+    assert {(operation.path, operation.method) for operation in OPERATIONS} == routes
+
+
+@pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.path)
+def test_examples_are_valid(operation: Operation) -> None:
+    """They pass all that is checked before a model is asked, and have no unknown field."""
+    assert operation.examples
+    for name, example in operation.examples.items():
+        assert msgspec.convert(example, operation.body), name
+        if operation.path in PARSERS:
+            assert not PARSERS[operation.path](msgspec.json.encode(example)).ignored, name
+
+
+def test_errors_are_described_with_an_example() -> None:
+    for operation in DESCRIBED:
+        for status, response in operation["responses"].items():
+            content = response["content"].get("application/json", {})
+            if content.get("schema") == {"$ref": "#/components/schemas/ErrorBody"}:
+                error = msgspec.convert(content["example"], ErrorBody).error
+                assert error.code
+                assert (error.type == "invalid_request_error") == (status in ("400", "404", "413"))
+
+
+def test_what_isn_t_supported_has_its_neutral_values_alone() -> None:
+    chat = SCHEMAS["ChatRequest"]["properties"]
+    assert chat["tools"]["enum"] == [None, []]
+    assert chat["response_format"]["enum"] == [None, {"type": "text"}]
+    assert chat["audio"]["enum"] == [None]
+    assert "enum" not in chat["temperature"]
 
 
 def test_required_fields() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from helios.server.options import HttpOptions
+from helios.server.options.limits import LimitOptions
 from tests.server.scripted import RunningServer, running_server, says
 
 CHAT_PATH, COMPLETION_PATH = "/v1/chat/completions", "/v1/completions"
@@ -17,12 +19,13 @@ USER = {"role": "user", "content": "hello"}
 CHAT: dict[str, Any] = {"model": "sample", "messages": [USER]}
 COMPLETION: dict[str, Any] = {"model": "sample", "prompt": "hello"}
 _NESTED: Any = functools.reduce(lambda inner, _: {"a": inner}, range(600), {})
+LIMITED = HttpOptions(limits=LimitOptions(max_body_nbytes=10_000))
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running_server(says("hello"), body_limit_nbytes=10_000) as running:
+    with running_server(says("hello"), options=LIMITED) as running:
         yield running
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from helios.server.server import _listen
 from helios.server.serving import _served_model
 from tests.server.scripted import FRONTEND, READY, ScriptedClient, says
 
@@ -26,3 +28,13 @@ def test_preparation_slots_are_what_was_said_else_the_cores(
     assert model.preparation._max_workers == workers
     assert model.admission.capacity == READY.queue_capacity + READY.request_slots
     model.preparation.shutdown()
+
+
+def test_connections_send_what_they_have_at_once() -> None:
+    """Else the end of each response waits for the client's delayed acknowledgement."""
+    with (
+        _listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

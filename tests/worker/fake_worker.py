@@ -6,16 +6,15 @@ It goes through the same channel and loop as the real process; MODE says how it 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from helios.runtime.rounds import Completion
-from helios.worker.channel import SocketChannel
 from helios.worker.messages import BooksBroken, WorkerFailed, WorkerReady
 from helios.worker.model_worker import ModelWorker
+from helios.worker.process import open_channel
 from tests.scheduler.fake_geometry import NO_RULES
 from tests.scheduler.fake_model import FakeModel, geometry
 from tests.scheduler.histories import PARTIAL_PAGES
@@ -30,15 +29,14 @@ class DyingModel(FakeModel):
         return super().read(sequence)
 
 
-def main(mode: str, descriptor: str) -> int:
-    connection = socket.socket(fileno=int(descriptor))
-    channel = SocketChannel(connection)
+def main(mode: str, descriptors: str) -> int:
+    channel = open_channel(descriptors)
     if mode == "no_core":
         channel.send([WorkerFailed("CoreError", "demo.core: is no folder")])
         channel.close()
         return 1
     if mode == "garbage":
-        os.write(int(descriptor), b"\xff" * 64)
+        os.write(int(descriptors), b"\xff" * 64)
         channel.receive(block=True)
         return 0
     if mode == "loading":

@@ -9,12 +9,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from helios.errors import CoreError
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Round
 from helios.scheduler import Request
-from helios.worker.messages import FailedEvent, Finish, Stops, Submit, TokensEvent
+from helios.worker.messages import Finish, Stops, Submit, TokensEvent
 from helios.worker.model_worker import ModelWorker
 from tests.frontend.vocabularies import byte_level
 from tests.scheduler.driving import request
@@ -58,7 +57,7 @@ def run(
     ModelWorker(
         model or FakeModel(geometry(pages=24)),
         client.channel,
-        open_tokenizer=lambda: TOKENIZER,
+        open_token_bytes=lambda: TOKENIZER,
         origin_ns=1000,
         clock=clock or time.monotonic_ns,
     ).run()
@@ -115,35 +114,6 @@ def test_a_stop_in_the_last_token_is_a_stop_and_an_end_is_an_end() -> None:
     assert run(stopping(limited, sequences=(never,))).events_of(1)[-1].finish == Finish.LIMIT
 
 
-def test_the_tokenizer_is_opened_once_and_only_for_strings() -> None:
-    opened: list[int] = []
-
-    def open_it() -> Tokenizer:
-        opened.append(1)
-        return TOKENIZER
-
-    def served(*messages: Submit) -> int:
-        opened.clear()
-        client = Client(*messages)
-        ModelWorker(FakeModel(geometry(pages=24)), client.channel, open_tokenizer=open_it).run()
-        return len(opened)
-
-    others = [request(i, prompt=3, limit=3) for i in (2, 3)]
-    assert served(submit(ONE), stopping(others[0], sequences=((5,),))) == 0
-    assert served(stopping(others[0], "never"), stopping(others[1], "never")) == 1
-
-
-def test_a_tokenizer_that_cannot_be_opened_fails_the_request_alone() -> None:
-    def fails() -> Tokenizer:
-        raise CoreError("is gone", where="tokenizer")
-
-    client = Client(stopping(request(2, prompt=3), "a"), submit(ONE))
-    ModelWorker(FakeModel(geometry(pages=24)), client.channel, open_tokenizer=fails).run()
-    (failed,) = (m for m in client.messages if isinstance(m, FailedEvent))
-    assert (failed.request_id, failed.message) == (2, "tokenizer: is gone")
-    assert client.tokens_of(1) == TOKENS
-
-
 # ---------------------------------------------------------------- observation
 
 
@@ -184,7 +154,7 @@ def test_times_are_taken_between_validation_and_stops(monkeypatch: pytest.Monkey
     worker = ModelWorker(
         FakeModel(geometry(pages=24)), client.channel, clock=CountingClock(journal)
     )
-    complete, ends = worker.scheduler.complete, worker._stops.ends
+    complete, ends = worker.scheduler.complete, worker._requests._stops.ends
 
     def noting(name: str, call: Callable[..., object], *arguments: object) -> object:
         result = call(*arguments)
@@ -192,7 +162,7 @@ def test_times_are_taken_between_validation_and_stops(monkeypatch: pytest.Monkey
         return result
 
     monkeypatch.setattr(worker.scheduler, "complete", functools.partial(noting, "valid", complete))
-    monkeypatch.setattr(worker._stops, "ends", functools.partial(noting, "stops", ends))
+    monkeypatch.setattr(worker._requests._stops, "ends", functools.partial(noting, "stops", ends))
     worker.run()
     # The first round, which gives the request its state, has no token.
     assert journal == ["valid", *["valid", "clock", "stops"] * 4]

@@ -85,6 +85,7 @@ class ValueSource(IntEnum):
     MIN_TOKENS = 47
     STOP_TOKEN_ID = 48
     TOP_LOGPROBS = 49
+    SCORED_TOP_LOGPROBS = 50
 
 
 class Indexing(IntEnum):

@@ -14,6 +14,7 @@ from helios.errors import ContractError, CoreError
 from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
+from helios.frontend.prompts import PromptMaker
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.sampling_rules import sampling_rules
@@ -71,10 +72,16 @@ def assemble(
     template = None
     if template_source is not None:
         template = ChatTemplate(template_source, _template_tokens(frontend))
-    preparer = Preparer(
+    prompts = PromptMaker(
         tokenizer=tokenizer,
         guard=MarkerGuard(tokenizer, _tags(frontend, tokenizer, template)),
         template=template,
+        bos_token=_bos_token(frontend, tokenizer),
+        max_context_tokens=contract.max_context_tokens,
+        input_tokens=contract.model.input_vocabulary.input_tokens,
+    )
+    preparer = Preparer(
+        prompts=prompts,
         limits=PromptLimits(
             contract.max_context_tokens,
             contract.model.input_vocabulary.input_tokens,
@@ -83,7 +90,6 @@ def assemble(
         defaults=contract.defaults.sampling,
         rules=sampling_rules(contract.model.graphs),
         eos_ids=frontend.eos_ids,
-        bos_token=_bos_token(frontend, tokenizer),
     )
     return Frontend(contract, tokenizer, preparer)
 

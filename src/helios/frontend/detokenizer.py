@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 from typing import Final
 
-from helios.frontend.tokenizer import Tokenizer
+from helios.frontend.token_bytes import TokenBytes
 
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
@@ -19,16 +19,16 @@ _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 class Detokenizer:
     """`continues` says that the text goes on from a prompt: its leading space is then kept."""
 
-    def __init__(self, tokenizer: Tokenizer, *, continues: bool) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokens: TokenBytes, *, continues: bool) -> None:
+        self._tokens = tokens
         self._decoder = _UTF8(errors="replace")
-        self._strip_space = tokenizer.strips_leading_space and not continues
+        self._strip_space = tokens.strips_leading_space and not continues
 
     def push(self, token: int) -> str:
         """The text that `token` completes. Special tokens have none."""
-        if token in self._tokenizer.special_ids:
+        if token in self._tokens.special_ids:
             return ""
-        return self._visible(self._decoder.decode(self._tokenizer.token_bytes(token)))
+        return self._visible(self._decoder.decode(self._tokens.token_bytes(token)))
 
     def finish(self) -> str:
         """What is still held back, once no more tokens can come: bytes that never became a

@@ -28,6 +28,11 @@ _RESERVED: Final = re.compile("[\ufdd0-\ufdd2]")
 _DEPTH_LIMIT: Final = 64
 
 
+def without_breaks(rendered: str) -> str:
+    """A rendered text as it was meant, without what keeps user text from being markers."""
+    return rendered.replace(_BREAK, "")
+
+
 class MarkerGuard:
     """The markers of one tokenizer. `syntax` names added tokens that count as markers although
     the tokenizer doesn't call them special; names that are no added token are ignored, since
@@ -88,7 +93,7 @@ class MarkerGuard:
         if _BREAK not in rendered:
             return self._tokenizer.encode(rendered, where=where)
         private_text, expected = self._all.substitute(rendered)
-        ids = self._private.encode(private_text.replace(_BREAK, ""), where=where)
+        ids = self._private.encode(without_breaks(private_text), where=where)
         if sum(token in self._marker_ids for token in ids) != expected:
             raise RequestError(
                 "text spells a control token that this vocabulary can't write as plain text",

@@ -85,6 +85,17 @@ class OutputPipeline:
         self.output_tokens += len(items)
         return OutputDelta("".join(pieces), tuple(items))
 
+    def push_text(self, tokens: Sequence[int], *, last: bool = False) -> str:
+        """The text of newly generated tokens, as in `push`, for who wants nothing else of them."""
+        self.output_tokens += len(tokens)
+        text = self._text
+        if len(tokens) == 1 and not last:
+            return self._shown(text.push(tokens[0]))
+        pieces = [text.push(token) for token in tokens]
+        if last:
+            pieces.append(text.finish())
+        return self._shown("".join(pieces))
+
     def _spelled(self, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Alternative, ...]:
         spell = self._tokenizer.token_bytes
         pairs = zip(tokens, logprobs, strict=True)

@@ -2,26 +2,25 @@
 
 The one place that applies the contract's limits and, with `sampling`, its sampling defaults. It
 takes plain values, so the HTTP routes and the in-process engine prepare alike; parsing bodies is
-the server's business.
+the server's business, rendering and tokenizing that of `prompts`.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, SupportsIndex
+from typing import Any, Final
 
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
-from helios.frontend.markers import MarkerGuard
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
+from helios.frontend.prompts import Prompt, PromptMaker
+from helios.frontend.prompts import PromptTooLongError as PromptTooLongError
 from helios.frontend.sampling import SEEDS, SamplingResolver
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
-from helios.frontend.template import ChatTemplate
-from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
 from helios.scheduler.ranking import PRIORITIES
@@ -29,14 +28,11 @@ from helios.scheduler.ranking import PRIORITIES
 CHOICES_LIMIT: Final = 128  # answers to one question
 
 
-class PromptTooLongError(RequestError):
-    """Prompt, or prompt and asked output, don't fit into the model's context."""
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """Ready to submit. `continues` says that the output goes on from the prompt's text instead
-    of starting a message. `priority` is lower where the request is more urgent."""
+    of starting a message. `priority` is lower where the request is more urgent. `prompt_text` is
+    what the tokens are of; None where the client gave ids."""
 
     prompt_tokens: list[int]
     output_limit: int
@@ -45,6 +41,7 @@ class PreparedRequest:
     continues: bool
     priority: int = 0
     stops: StopConditions = NO_STOPS
+    prompt_text: str | None = None
 
 
 def choices(prepared: PreparedRequest, count: int) -> list[PreparedRequest]:
@@ -70,32 +67,23 @@ class PromptLimits:
 
 
 class Preparer:
-    """Prepares requests for one core. Safe to use from several threads.
-
-    `template` is None for cores without a chat template; `bos_token` is put before plain
-    prompts that don't begin with it, None where the tokenizer wants none.
-    """
+    """Prepares requests for one core, with the prompts that `prompts` makes. Safe to use from
+    several threads."""
 
     def __init__(
         self,
         *,
-        tokenizer: Tokenizer,
-        guard: MarkerGuard,
-        template: ChatTemplate | None,
+        prompts: PromptMaker,
         limits: PromptLimits,
         defaults: SamplingDefaults,
         rules: SamplingRules,
         eos_ids: tuple[int, ...],
-        bos_token: int | None,
     ) -> None:
-        self._tokenizer = tokenizer
-        self._guard = guard
-        self._template = template
+        self.prompts = prompts
         self._limits = limits
         self._defaults = defaults
-        self._sampling = SamplingResolver(tokenizer, defaults, rules, limits.sampled_tokens)
+        self._sampling = SamplingResolver(prompts.tokenizer, defaults, rules, limits.sampled_tokens)
         self._eos_ids = eos_ids
-        self._bos_token = bos_token
 
     def prepare_chat(
         self,
@@ -108,31 +96,8 @@ class Preparer:
 
         Raises RequestError when the template refuses the messages or the prompt doesn't fit.
         """
-        if self._template is None:
-            raise RequestError(
-                "this model has no chat template",
-                where="messages",
-                remedy="Use /v1/completions",
-            )
-        guard = self._guard
-        shielded = []
-        for index, message in enumerate(messages):
-            only = message.get("role") == "assistant"
-            where = f"messages[{index}]"
-            shielded.append(
-                {
-                    key: guard.shield(value, special_only=only, where=where)
-                    for key, value in message.items()
-                }
-            )
-        variables = {
-            key: guard.shield(value, special_only=False, where="chat_template_kwargs")
-            for key, value in (template_variables or {}).items()
-        }
-        rendered = self._template.render(shielded, variables=variables)
-        self._check_text(rendered, where="messages")
-        tokens = guard.encode(rendered, where="messages")
-        return self._prepared(tokens, options, where="messages", continues=False)
+        prompt = self.prompts.of_messages(messages, variables=template_variables)
+        return self._prepared(prompt, options, where="messages", continues=False)
 
     def prepare_completion(
         self, prompt: str | Sequence[int], options: GenerationOptions
@@ -142,41 +107,14 @@ class Preparer:
 
         Raises RequestError for ids outside the vocabulary and for prompts that don't fit.
         """
-        if isinstance(prompt, str):
-            self._check_text(prompt, where="prompt")
-            tokens = self._tokenizer.encode(prompt)
-            if self._bos_token is not None and tokens[:1] != [self._bos_token]:
-                tokens.insert(0, self._bos_token)
-        else:
-            tokens = _token_ids(prompt)
-        return self._prepared(tokens, options, where="prompt", continues=True)
-
-    def _check_text(self, text: str, *, where: str) -> None:
-        """Refuses, before the work of tokenizing it, text that can't be tokenized or that can't
-        fit however well it is tokenized."""
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise RequestError(
-                f"character {error.start} is half of a surrogate pair or a byte that isn't UTF-8",
-                where=where,
-                remedy="Send valid Unicode text",
-            ) from None
-        context = self._limits.max_context_tokens
-        # No token is shorter than a byte, so short texts needn't be looked at.
-        if len(data) < context or (least := self._tokenizer.least_tokens(data)) < context:
-            return
-        raise PromptTooLongError(
-            f"the prompt has at least {least} tokens, and prompt and output together may have"
-            f" {context}",
-            where=where,
-            remedy=f"Shorten the prompt to at most {context - 1} tokens",
-        )
+        maker = self.prompts
+        made = maker.of_text(prompt) if isinstance(prompt, str) else maker.of_ids(prompt)
+        return self._prepared(made, options, where="prompt", continues=True)
 
     def _prepared(
-        self, tokens: list[int], options: GenerationOptions, *, where: str, continues: bool
+        self, prompt: Prompt, options: GenerationOptions, *, where: str, continues: bool
     ) -> PreparedRequest:
-        limits = self._limits
+        limits, tokens = self._limits, prompt.tokens
         check_types(options)
         if not tokens:
             raise RequestError("the prompt has no tokens", where=where, remedy="Send some text")
@@ -202,6 +140,7 @@ class Preparer:
             continues=continues,
             priority=_priority(options.priority),
             stops=stops,
+            prompt_text=prompt.text,
         )
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:
@@ -228,21 +167,6 @@ class Preparer:
                 remedy=f"Ask for at most {left}, or shorten the prompt",
             )
         return asked
-
-
-def _token_ids(prompt: Sequence[int]) -> list[int]:
-    """A client's token ids; RequestError for what isn't a list of integers."""
-    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray | Mapping):
-        raise RequestError(
-            f"is a {type(prompt).__name__}, neither text nor token ids", where="prompt"
-        )
-    tokens = list(prompt)
-    if set(map(type, tokens)) == {int}:
-        return tokens
-    for index, token in enumerate(tokens):
-        if not isinstance(token, SupportsIndex) or isinstance(token, bool):
-            raise RequestError(f"{token!r:.40} is no token id", where=f"prompt[{index}]")
-    return [operator.index(token) for token in tokens]
 
 
 def _priority(asked: int | None) -> int:

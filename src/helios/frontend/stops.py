@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from helios.frontend.detokenizer import Detokenizer
-from helios.frontend.tokenizer import Tokenizer
+from helios.frontend.token_bytes import TokenBytes
 
 Symbol = TypeVar("Symbol", str, int)
 
@@ -106,13 +106,13 @@ class StopMatcher:
     """One request's tokens as text, up to where a stop ends it. `stopped` is set by the first
     match. An `eos` token ends a request by itself and has no text.
 
-    The tokenizer may be None where no strings are looked for and the text isn't wanted.
+    `token_bytes` may be None where no strings are looked for and the text isn't wanted.
     """
 
     def __init__(
         self,
         conditions: StopConditions,
-        tokenizer: Tokenizer | None,
+        token_bytes: TokenBytes | None,
         *,
         eos_ids: Iterable[int],
         continues: bool,
@@ -120,7 +120,7 @@ class StopMatcher:
         self._eos_ids = frozenset(eos_ids)
         self._tokens = HeldBack[int](conditions.sequences) if conditions.sequences else None
         self._text = HeldBack[str](conditions.strings) if conditions.strings else None
-        self._detokenizer = Detokenizer(tokenizer, continues=continues) if tokenizer else None
+        self._detokenizer = Detokenizer(token_bytes, continues=continues) if token_bytes else None
         assert self._detokenizer or not self._text, "strings are looked for in text"
 
     @property
@@ -135,6 +135,9 @@ class StopMatcher:
 
     def push(self, token: int) -> str:
         """The text that the token releases."""
+        if self._text is None and self._tokens is None and self._detokenizer is not None:
+            # Nothing is looked for, as in most requests.
+            return "" if token in self._eos_ids else self._detokenizer.push(token)
         if self.stopped:
             return ""
         if self._tokens is None:

@@ -179,6 +179,11 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         " output_counts:rw",
         "capacity vocab",
     ),
+    _kernel(
+        "score_ranked",
+        "rows:r target:r wanted:r logits:r out:w rank:w top_tokens:w top_logprobs:w",
+        "capacity vocab stride",
+    ),
 )
 
 # What these write says how fast the machine is, so no reference has the same.

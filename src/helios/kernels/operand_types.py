@@ -77,4 +77,5 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "count_sampled": _types(
         "i32: rows slot generation sampled tokens token_counts output_counts; u8: state sampling"
     ),
+    "score_ranked": _types("i32: rows target wanted rank top_tokens; f32: logits out top_logprobs"),
 }

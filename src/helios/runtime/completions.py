@@ -8,7 +8,9 @@ the scheduler's to decide. `ModelRuntime` is the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice, repeat
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,25 @@ from helios.contract.enums import Operation
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, TOP_CAPACITY
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.manifest import Manifest, Program
-from helios.runtime.rounds import Alternatives, DeviceFinish, LaneCompletion, LaneError
+from helios.runtime.rankings import RankingReader
+from helios.runtime.rounds import (
+    NO_RANKING,
+    Alternatives,
+    DeviceFinish,
+    LaneCompletion,
+    LaneError,
+)
+
+Value = TypeVar("Value")
 
 _FINISHES = {int(finish): finish for finish in DeviceFinish}
 _ERRORS = {int(error): error for error in LaneError if error is not LaneError.IMPOSSIBLE}
+
+
+# Makes one of all its fields; called once a lane and round.
+_COMPLETION: Final[Callable[[Iterable[Any]], LaneCompletion]] = partial(
+    tuple.__new__, LaneCompletion
+)
 
 
 class CompletionReader:
@@ -46,6 +63,11 @@ class CompletionReader:
             if scores is None
             else tuple(view(scores, frame).view(np.float32) for frame in range(FRAMES))
         )
+        self._rankings = (
+            RankingReader(record, view, vocabulary_tokens)
+            if self.scored and record.score_ranks is not None
+            else None
+        )
         self._alternatives = (
             ()
             if record.top_tokens is None or record.top_logprobs is None
@@ -60,8 +82,8 @@ class CompletionReader:
         self._frames = tuple(
             (
                 view(record.lanes, frame).view(np.int32).reshape(-1, COMPLETION_LANE_COLUMNS),
-                view(record.tokens, frame).view(np.int32).reshape(-1, width),
-                view(record.logprobs, frame).view(np.float32).reshape(-1, width),
+                view(record.tokens, frame).view(np.int32),
+                view(record.logprobs, frame).view(np.float32),
             )
             for frame in range(FRAMES)
         )
@@ -72,60 +94,107 @@ class CompletionReader:
         count: int,
         lengths: Sequence[int] = (),
         top_logprobs: Sequence[int] = (),
+        scored_top_logprobs: Sequence[int] = (),
     ) -> tuple[LaneCompletion, ...]:
         """The first `count` lanes. A `scored` round's lanes have so many tokens each, and a score
         for each of them; `top_logprobs` says for each lane how many alternatives there are, if
-        there are any. A lane whose row can't be true has the error IMPOSSIBLE, no tokens, and a
-        `fault` that names it."""
-        lanes, tokens, logprobs = self._frames[frame]
-        width, vocabulary = self._width, self._vocabulary_tokens
-        finishes, errors = _FINISHES, _ERRORS
-        completions: list[LaneCompletion] = []
-        scores: Iterable[tuple[float, ...]] = repeat(())
+        there are any, and `scored_top_logprobs` how many there are of what is scored. A lane whose
+        row can't be true has the error IMPOSSIBLE, no tokens, and a `fault` that names it."""
+        completions = self._lanes(frame, count)
         if self.scored:
             assert len(lengths) == count
             scores = self._lane_scores(frame, lengths)
-        for row, emitted, chosen, scored in zip(
-            lanes[:count].tolist(),
-            tokens[:count].tolist(),
-            logprobs[:count].tolist(),
-            scores,
-            strict=False,
-        ):
-            slot, generation, kept, consumed, finish, cursor, reserved, _, _, error, _, _ = row
-            fault = ""
-            if finish not in finishes or error not in errors or not 0 <= kept <= width:
-                fault = f"finish {finish}, error {error}, {kept} tokens"
-            elif kept != width:
-                del emitted[kept:], chosen[kept:]
-            for token in emitted:
-                if not 0 <= token < vocabulary:
-                    fault = fault or f"token {token} is outside the vocabulary"
-            if fault:
-                lane = self._impossible(len(completions), slot, generation, fault)
-                completions.append(lane)
-                continue
-            completions.append(
-                LaneCompletion(
-                    slot,
-                    generation,
-                    consumed,
-                    tuple(emitted),
-                    tuple(chosen),
-                    finishes[finish],
-                    errors[error],
-                    cursor,
-                    reserved,
-                    scored,
-                )
-            )
+            completions = [
+                lane if lane.fault else lane._replace(scores=own)
+                for lane, own in zip(completions, scores, strict=True)
+            ]
         if any(top_logprobs):
             for number, wanted in enumerate(top_logprobs):
                 if wanted and completions[number].tokens:
                     completions[number] = self._with_alternatives(
                         completions[number], frame, number, wanted
                     )
+        if self.scored and (self._rankings is not None or any(scored_top_logprobs)):
+            self._add_rankings(completions, frame, lengths, scored_top_logprobs)
         return tuple(completions)
+
+    def _add_rankings(
+        self,
+        completions: list[LaneCompletion],
+        frame: int,
+        lengths: Sequence[int],
+        wanted: Sequence[int],
+    ) -> None:
+        start = 0
+        for lane, (answer, length) in enumerate(zip(completions, lengths, strict=True)):
+            first, start = start, start + length
+            if answer.fault:
+                continue
+            count = wanted[lane] if wanted else 0
+            if self._rankings is None:
+                if count:
+                    what = "likeliest tokens are wanted of what is scored, and the record has none"
+                    completions[lane] = self._impossible(lane, answer.slot, answer.generation, what)
+                continue
+            ranking, fault = self._rankings.read(frame, first, start, count)
+            completions[lane] = (
+                self._impossible(lane, answer.slot, answer.generation, fault)
+                if fault
+                else answer._replace(ranking=ranking)
+            )
+
+    def _lanes(self, frame: int, count: int) -> list[LaneCompletion]:
+        """The first `count` rows. There may be hundreds each round, so they are read as columns,
+        and looked at one by one only where they aren't all alike."""
+        columns, tokens, logprobs = self._frames[frame]
+        width = self._width
+        slots, generations, kept, consumed, finishes, cursors, reserved, _, _, errors, _, _ = (
+            columns[:count].T.tolist()
+        )
+        ids = tokens[: count * width].tolist()
+        emitted = _rows(ids, width)
+        chosen = _rows(logprobs[: count * width].tolist(), width)
+        faults: dict[int, str] = {}
+        whole = (
+            kept == [width] * count
+            and min(ids, default=0) >= 0
+            and max(ids, default=0) < self._vocabulary_tokens
+        )
+        if not (whole and _FINISHES.keys() >= set(finishes) and _ERRORS.keys() >= set(errors)):
+            for lane, row in enumerate(zip(kept, finishes, errors, strict=True)):
+                emitted[lane] = emitted[lane][: max(kept[lane], 0)]
+                chosen[lane] = chosen[lane][: len(emitted[lane])]
+                fault = self._row_fault(*row, emitted[lane])
+                if fault:
+                    faults[lane] = fault
+        lanes = zip(
+            slots,
+            generations,
+            consumed,
+            emitted,
+            chosen,
+            map(_FINISHES.get, finishes),
+            map(_ERRORS.get, errors),
+            cursors,
+            reserved,
+            repeat(()),
+            repeat(()),
+            repeat(""),
+            repeat(NO_RANKING),
+        )
+        completions = list(map(_COMPLETION, lanes))
+        for lane, fault in faults.items():
+            completions[lane] = self._impossible(lane, slots[lane], generations[lane], fault)
+        return completions
+
+    def _row_fault(self, kept: int, finish: int, error: int, tokens: Sequence[int]) -> str:
+        """Why a row isn't readable, if it isn't."""
+        if finish not in _FINISHES or error not in _ERRORS or not 0 <= kept <= self._width:
+            return f"finish {finish}, error {error}, {kept} tokens"
+        for token in tokens:
+            if not 0 <= token < self._vocabulary_tokens:
+                return f"token {token} is outside the vocabulary"
+        return ""
 
     def _with_alternatives(
         self, answer: LaneCompletion, frame: int, lane: int, wanted: int
@@ -162,3 +231,8 @@ class CompletionReader:
             -1,
             fault=f"{self._name}, lane {lane}: the completion record can't be true: {what}",
         )
+
+
+def _rows(values: list[Value], width: int) -> list[tuple[Value, ...]]:
+    """Values cut into rows of `width`."""
+    return list(zip(*[iter(values)] * width, strict=True))

@@ -108,7 +108,7 @@ class Device(Protocol):
         """Bytes beside the plan's that running the loaded programs takes."""
 
     def launches(self) -> int:
-        """Launches executed so far."""
+        """Launches begun so far: it moves while a long program runs, where the device can say."""
 
     def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
         """A copy of a buffer's values in its resolved shape, for tests and the oracle: floating,

@@ -14,7 +14,14 @@ from typing import Final
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime
-from helios.runtime.rounds import LaneAdmission, LaneError, LaneWork, Round, SamplingParameters
+from helios.runtime.rounds import (
+    LaneAdmission,
+    LaneError,
+    LaneExtras,
+    LaneWork,
+    Round,
+    SamplingParameters,
+)
 
 _MOST_LANES: Final = 3
 _MOST_PROMPT_TOKENS: Final = 5
@@ -23,6 +30,7 @@ _LATE: Final = (Operation.RESTORE, Operation.RESUME)
 # A generation a program. Schedulers count from 1 upwards, the oracle from 2³¹ downwards.
 _GENERATIONS: Final = counting(2**30, -1)
 _ROUND_TIMEOUT_MS: Final = 600_000
+_LIKELIEST: Final = LaneExtras(scored_top_logprobs=3)
 _SAMPLINGS: Final = (
     SamplingParameters(temperature=0.0),
     SamplingParameters(temperature=0.8, top_k=20, top_p=0.9, min_p=0.01, seed=2**63 + 5),
@@ -128,6 +136,7 @@ class _Exercise:
             sample=True,
             pages=self._pages[n],
             targets=tokens[::-1],
+            extras=_LIKELIEST if self._geometry.scoring.alternatives else None,
         )
 
     def _decoding(self, n: int) -> LaneWork:

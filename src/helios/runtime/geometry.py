@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from helios.contract.enums import Operation
 from helios.runtime.sampling_rules import PLAIN, SamplingRules
+from helios.runtime.scoring_rules import NOTHING_SCORED, ScoringRules
 
 __all__ = ["Geometry", "Operation", "ProgramInfo"]
 
@@ -56,7 +57,7 @@ class Geometry:
     `speculative_width` is 0 without speculation; `snapshot_rows` counts the snapshots that there is
     room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one;
     `cache_nbytes` is what pages and snapshots take, `sampling` says which parameters of a request
-    the programs apply."""
+    the programs apply, `scoring` what they say of prompts."""
 
     target: str
     kernel_path: str
@@ -75,6 +76,7 @@ class Geometry:
     snapshot_nbytes: int = 0
     history: HistoryRules = HistoryRules()
     sampling: SamplingRules = PLAIN
+    scoring: ScoringRules = NOTHING_SCORED
 
     def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
         """The selected programs of an operation, smallest capacity first."""

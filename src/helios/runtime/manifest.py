@@ -196,7 +196,7 @@ Destination = StagedDestination | DeltaDestination
 class CompletionRecord:
     """The COMPLETION buffers (indices) that a program leaves for the host;
     `proposal_confidence`, `scores`, `top_tokens` and `top_logprobs` are None where no program
-    reports them."""
+    reports them, and so are ranks and likeliest tokens of what is scored."""
 
     name: str
     lanes: int
@@ -206,6 +206,9 @@ class CompletionRecord:
     scores: int | None = None
     top_tokens: int | None = None
     top_logprobs: int | None = None
+    score_ranks: int | None = None
+    score_top_tokens: int | None = None
+    score_top_logprobs: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from helios.runtime.checks.extents import (
     check_coverage,
     check_program_extents,
 )
-from helios.runtime.checks.graphs import check_graph, check_program
+from helios.runtime.checks.graphs import check_graph, check_program, check_rankings
 from helios.runtime.checks.launches import check_launches
 from helios.runtime.checks.places import graph_place, program_places
 from helios.runtime.checks.storage import (
@@ -52,6 +52,7 @@ def check_manifest(manifest: Manifest, contract: PreparedContract) -> None:
         check_bindings(graph, found, at, manifest, contract)
         check_page_bindings(graph, at, contract)
         check_confidence(graph, found, at, manifest)
+        check_rankings(graph, found, at, manifest)
     for at, program in program_places("programs", manifest.programs):
         check_program(program, uses[program.name], at, manifest, contract)
         check_program_extents(program, at, contract)

@@ -20,11 +20,10 @@ from helios.contract.fields import (
     refuse_unknown_fields,
     unique,
 )
-from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS, Q8_BLOCK, TOP_CAPACITY
+from helios.kernels.catalogue import Q8_BLOCK
 from helios.runtime.manifest import (
     Buffer,
     BufferClass,
-    CompletionRecord,
     DeltaDestination,
     Destination,
     DType,
@@ -35,6 +34,7 @@ from helios.runtime.manifest import (
     packed_nbytes,
 )
 from helios.runtime.program_decoder import ProgramDecoder
+from helios.runtime.record_decoder import RecordDecoder, find_buffer
 from helios.schema import execution_pb2
 
 # No buffer of a real model comes near; sums of a few million of these still fit 64 bits.
@@ -71,7 +71,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
     destinations = each(message.destinations, "destinations", lookup.destination)
     unique((d.name for d in destinations), "destinations", ".name")
     _refuse_shared_staging(destinations)
-    completions = each(message.completions, "completions", lookup.completion)
+    completions = each(message.completions, "completions", RecordDecoder(buffers, index).decode)
     unique((record.name for record in completions), "completions", ".name")
     programs = ProgramDecoder(
         message.kernels,
@@ -228,64 +228,5 @@ class _Lookup:
             refuse(path, "is no fixed list of 32-bit elements")
         return found
 
-    def completion(self, message: Any, where: str) -> CompletionRecord:
-        """A completion record; its buffers have a row for each lane."""
-        lanes = self._record(message, where, "lanes", DType.I32)
-        tokens = self._record(message, where, "tokens", DType.I32)
-        logprobs = self._record(message, where, "logprobs", DType.F32)
-        rows = self._buffers[lanes].shape[0]
-        if self._buffers[lanes].shape != (rows, COMPLETION_LANE_COLUMNS):
-            refuse(join(where, "lanes"), f"doesn't have {COMPLETION_LANE_COLUMNS} columns")
-        if len(self._buffers[tokens].shape) != 2 or self._buffers[tokens].shape[0] != rows:
-            refuse(join(where, "tokens"), f"doesn't have {rows} rows of tokens")
-        if self._buffers[logprobs].shape != self._buffers[tokens].shape:
-            refuse(join(where, "logprobs"), "has another shape than the tokens")
-        confidence = None
-        if message.proposal_confidence:
-            confidence = self._record(message, where, "proposal_confidence", DType.F32)
-        scores = None
-        if message.scores:
-            scores = self._record(message, where, "scores", DType.F32)
-            if len(self._buffers[scores].shape) != 1:
-                refuse(join(where, "scores"), "is no row of one value a packed token")
-        top_tokens, top_logprobs = self._alternatives(message, where, rows)
-        return CompletionRecord(
-            name(message.name, join(where, "name")),
-            lanes,
-            tokens,
-            logprobs,
-            confidence,
-            scores,
-            top_tokens,
-            top_logprobs,
-        )
-
-    def _alternatives(
-        self, message: Any, where: str, rows: int
-    ) -> tuple[int, int] | tuple[None, None]:
-        """The likeliest tokens and their logprobs: both or neither."""
-        if not (message.top_tokens or message.top_logprobs):
-            return None, None
-        tokens = self._record(message, where, "top_tokens", DType.I32)
-        logprobs = self._record(message, where, "top_logprobs", DType.F32)
-        if self._buffers[tokens].shape != (rows, TOP_CAPACITY):
-            refuse(join(where, "top_tokens"), f"doesn't have {rows} rows of {TOP_CAPACITY}")
-        if self._buffers[logprobs].shape != (rows, TOP_CAPACITY):
-            refuse(join(where, "top_logprobs"), f"doesn't have {rows} rows of {TOP_CAPACITY}")
-        return tokens, logprobs
-
-    def _record(self, message: Any, where: str, field: str, dtype: DType) -> int:
-        path = join(where, field)
-        found = self._buffer(getattr(message, field), path, BufferClass.COMPLETION)
-        if self._buffers[found].dtype is not dtype:
-            refuse(path, f"holds {self._buffers[found].dtype.name}, not {dtype.name}")
-        return found
-
     def _buffer(self, buffer: str, where: str, kind: BufferClass | None = None) -> int:
-        found = self._index.get(buffer)
-        if found is None:
-            refuse(where, f"no buffer {buffer!r}")
-        if kind is not None and self._buffers[found].buffer_class is not kind:
-            actual = self._buffers[found].buffer_class.name
-            refuse(where, f"{buffer!r} is a {actual} buffer, not {kind.name}")
-        return found
+        return find_buffer(self._buffers, self._index, buffer, where, kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -17,11 +17,13 @@ from helios.contract import PreparedContract
 from helios.contract.fields import refuse
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
-from helios.errors import ContractError, ExecutionError
+from helios.errors import ExecutionError
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, available_nbytes, check_fits
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
+from helios.runtime.devices.opening import give_up, open_device
+from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
@@ -35,10 +37,6 @@ from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
-# Devices that were given up: their threads may still use their memory, and closing them would wait
-# for what never completes. The process that was to serve ends instead.
-_STALLED: Final[list[Device]] = []
-
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
@@ -48,6 +46,7 @@ class _InFlight:
     # Tokens of each lane, where the record has something for each of them.
     lengths: tuple[int, ...]
     top_logprobs: tuple[int, ...]
+    scored_top_logprobs: tuple[int, ...]
 
 
 class ModelRuntime:
@@ -177,11 +176,11 @@ class ModelRuntime:
     ) -> ModelRuntime:
         if manifest.target != manifest_target(target):
             refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
-        chosen = device or _device(target, options or DeviceOptions())
+        chosen = device or open_device(target, options or DeviceOptions())
         try:
             return cls(contract, manifest, weights, chosen, capacities or Capacities())
         except StalledError:
-            _STALLED.append(chosen)
+            give_up(chosen)
             raise
         except BaseException:
             chosen.close()
@@ -221,8 +220,9 @@ class ModelRuntime:
         reader = self._completions[work.program]
         scored = reader is not None and reader.scored
         lengths = tuple(len(lane.tokens) for lane in work.lanes) if scored else ()
+        scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes if scored)
         self._frames[frame] = _InFlight(
-            sequence, work.program, len(work.lanes), lengths, work.top_logprobs
+            sequence, work.program, len(work.lanes), lengths, work.top_logprobs, scored_tops
         )
         return sequence
 
@@ -247,7 +247,13 @@ class ModelRuntime:
         reader = self._completions[flight.program]
         lanes: tuple[LaneCompletion, ...] = ()
         if reader is not None:
-            lanes = reader.read(frame, flight.lanes, flight.lengths, flight.top_logprobs)
+            lanes = reader.read(
+                frame,
+                flight.lanes,
+                flight.lengths,
+                flight.top_logprobs,
+                flight.scored_top_logprobs,
+            )
         return Completion(sequence, lanes, *self._device.timing(sequence))
 
     # ------------------------------------------------------------ observation
@@ -257,7 +263,7 @@ class ModelRuntime:
         return self._device.timing(sequence)
 
     def launches(self) -> int:
-        """Launches executed so far."""
+        """Launches begun so far."""
         return self._device.launches()
 
     def read_buffer(self, name: str) -> NDArray[Any]:
@@ -278,23 +284,6 @@ class ModelRuntime:
         self._device.close()
         for mapped in self._maps:
             mapped.close()
-
-
-def _device(target: str, options: DeviceOptions) -> Device:
-    """The device of a target. Imported here: each brings libraries that the others don't need."""
-    if target == "cpu":
-        from helios.runtime.devices.cpu import CpuDevice
-
-        return CpuDevice(options)
-    if target == "reference":
-        from helios.runtime.reference.device import ReferenceDevice
-
-        return ReferenceDevice()
-    raise ContractError(
-        f"this Helios has no device for target {target!r}",
-        where="target",
-        remedy="Choose cpu or reference",
-    )
 
 
 def _memory(plan: MemoryPlan, scratch_nbytes: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     # Only named in types; who plans rounds without images has no use for numpy.
@@ -106,6 +106,8 @@ class LaneExtras:
 
     `length` is the number of packed rows where `tokens` don't say it: target tokens of a
     SPECULATIVE lane (exactly, or at most where the device allots them), patches of a VISION one.
+    `scored_top_logprobs` is how many of the likeliest tokens are reported at each of a lane's
+    `targets`.
     `history` are the request's tokens so far, which its histograms and recent tokens begin with,
     None where nothing looks back at them. A grammar mask has a bit for each token, lowest bit of
     the lowest byte first, 1 where the token is allowed; None allows everything. `feature_indices`
@@ -121,6 +123,7 @@ class LaneExtras:
     context_indices: Sequence[int] = ()
     feature_slot: int = -1
     images: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    scored_top_logprobs: int = 0
 
 
 class LaneWork(NamedTuple):
@@ -173,10 +176,22 @@ class Alternatives(NamedTuple):
     logprobs: tuple[float, ...]
 
 
+class Ranking(NamedTuple):
+    """Where the targets of a scored lane stand: the place of each among all tokens, likeliest first
+    and from 1 (0 without a target), and the likeliest tokens there if the lane wants some."""
+
+    ranks: tuple[int, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
+
+
+NO_RANKING: Final = Ranking()
+
+
 class LaneCompletion(NamedTuple):
     """What a lane's row of the completion record says; a tuple as `LaneWork`. `consumed` is the
     endpoint after the round; `tokens` and `logprobs` hold the tokens emitted in it; `scores` the
-    logprobs of a scored lane's targets, one for each of its tokens (nan without a target);
+    logprobs of a scored lane's targets, one for each of its tokens (nan without a target),
+    `ranking` what else the program says of them;
     `alternatives` has an entry for each emitted token of a lane that wants them; `fault` is what
     can't be true of a row with the error IMPOSSIBLE."""
 
@@ -192,6 +207,7 @@ class LaneCompletion(NamedTuple):
     scores: tuple[float, ...] = ()
     alternatives: tuple[Alternatives, ...] = ()
     fault: str = ""
+    ranking: Ranking = NO_RANKING
 
 
 @dataclass(frozen=True, slots=True)

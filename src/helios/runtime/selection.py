@@ -30,6 +30,7 @@ from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.runtime.history import graphs_by_name, history_rules
 from helios.runtime.manifest import LeadingCount, Manifest, Program
 from helios.runtime.sampling_rules import sampling_rules
+from helios.runtime.scoring_rules import scoring_rules
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.tuning import required_producers
 
@@ -234,6 +235,7 @@ def selected_geometry(
         snapshot_nbytes=selection.snapshot_nbytes,
         history=history_rules(contract, manifest, selection.programs),
         sampling=sampling_rules(graphs[program.name] for program in selection.programs),
+        scoring=scoring_rules(graphs[program.name] for program in selection.programs),
     )
 
 

@@ -137,17 +137,18 @@ def _snapshot_rows(read: Callable[[LaneWork], int]) -> Read:
     return values
 
 
-def _lane(read: Callable[[LaneWork], Any], limits: Range | None = None) -> Source:
-    return Source(Scope.LANE, lambda lanes, _: [read(lane) for lane in lanes], limits)
+def _lane(
+    read: Callable[[LaneWork], Any],
+    limits: Range | None = None,
+    operations: frozenset[Operation] = _EVERY,
+) -> Source:
+    return Source(
+        Scope.LANE, lambda lanes, _: [read(lane) for lane in lanes], limits, operations=operations
+    )
 
 
 def _admitted(read: Callable[[LaneAdmission], int], limits: Range | None = None) -> Source:
-    return Source(
-        Scope.LANE,
-        lambda lanes, _: [read(admission_of(lane)) for lane in lanes],
-        limits,
-        operations=ADMITTING,
-    )
+    return _lane(lambda lane: read(admission_of(lane)), limits, ADMITTING)
 
 
 def _real(read: Callable[[LaneAdmission], float]) -> Source:
@@ -221,6 +222,9 @@ SOURCES: Final[dict[ValueSource, Source]] = {
         lambda b: (NONE, b.sampled_tokens - 1),
         operations=WITH_TOKENS,
         optional=True,
+    ),
+    ValueSource.SCORED_TOP_LOGPROBS: _lane(
+        lambda lane: extras_of(lane).scored_top_logprobs, lambda _: (0, TOP_CAPACITY), WITH_TOKENS
     ),
     ValueSource.PENDING_TOKEN: Source(
         Scope.LANE,

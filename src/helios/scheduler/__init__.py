@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from helios.scheduler.admission import can_reuse
     from helios.scheduler.counters import SchedulerCounters
     from helios.scheduler.events import (
         Event,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from helios.scheduler.options import SchedulerOptions
     from helios.scheduler.planned import PlannedRound
     from helios.scheduler.requests import Request
-    from helios.scheduler.scheduler import Scheduler, can_reuse
+    from helios.scheduler.scheduler import Scheduler
 
 __all__ = [
     "Event",
@@ -47,7 +48,7 @@ _MODULES: Final = {
     "SchedulerCounters": "counters",
     "SchedulerOptions": "options",
     "TokensEmitted": "events",
-    "can_reuse": "scheduler",
+    "can_reuse": "admission",
 }
 
 

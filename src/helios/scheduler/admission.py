@@ -7,8 +7,9 @@ A request that could be served once others have ended isn't refused: it waits.
 from __future__ import annotations
 
 from helios.errors import AdmissionError
-from helios.runtime.geometry import Geometry, Operation
+from helios.runtime.geometry import Geometry
 from helios.runtime.sampling_rules import sampling_fault
+from helios.runtime.scoring_rules import scoring_fault
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
 
@@ -55,12 +56,12 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy="Lower the one or raise the other",
         )
-    if request.score_prompt and not geometry.of(Operation.SCORED_PREFILL):
-        raise AdmissionError(
-            "this core can't score prompts: it has no SCORED_PREFILL program",
-            where=where,
-            remedy="Don't ask for logprobs of the prompt, or prepare the core with such programs",
-        )
+    if request.score_prompt:
+        problem = scoring_fault(request.prompt_top_logprobs, geometry.scoring)
+        if problem is not None:
+            raise AdmissionError(
+                f"prompt_logprobs {problem.what}", where=where, remedy=problem.remedy
+            )
     total = len(prompt) + request.output_limit
     if total > geometry.max_context_tokens:
         raise AdmissionError(
@@ -76,6 +77,12 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy="Shorten the request or give the server more cache memory",
         )
+
+
+def can_reuse(geometry: Geometry) -> bool:
+    """Whether a request of this model can begin from anything that an earlier one has left."""
+    rules = geometry.history
+    return rules.starts_at_pages or (rules.restores and geometry.snapshot_rows > 0)
 
 
 def window_pages(geometry: Geometry) -> int:

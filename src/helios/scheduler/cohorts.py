@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
-from helios.runtime.rounds import LaneWork
+from helios.runtime.rounds import LaneExtras, LaneWork
 from helios.scheduler.feedback import awaits_feed, awaits_first_token
 from helios.scheduler.planned import PlannedRound, planned_round, required_programs, smallest
 from helios.scheduler.requests import Phase, Resident
@@ -117,7 +117,7 @@ class Cohorts:
         if len(ready) > self.decode_lanes:
             ready = sorted(ready, key=_BY_LAST_TURN)[: self.decode_lanes]
         return planned_round(
-            _fed_alike(self._decode, program), ready, [_decode_lane(r, program) for r in ready]
+            _fed_alike(self._decode, program), ready, _decode_lanes(ready, program)
         )
 
     def mixed_round(
@@ -146,7 +146,7 @@ class Cohorts:
         return planned_round(
             _fed_alike(self._mixed, program),
             [*ready, prompt],
-            [*(_decode_lane(r, program) for r in ready), chunk],
+            [*_decode_lanes(ready, program), chunk],
             len(ready) + len(chunk.tokens),
         )
 
@@ -160,7 +160,8 @@ class Cohorts:
             return None
         end = min(start + tokens, resident.chunk_end, residency.reach(resident))
         residency.cover(resident, end)
-        wants_scores = resident.progress.wants_scores
+        progress = resident.progress
+        scores, likeliest = progress.wants_scores, progress.request.prompt_top_logprobs
         return LaneWork(
             resident.slot,
             resident.generation,
@@ -168,7 +169,8 @@ class Cohorts:
             resident.progress.tokens[start:end],
             end == resident.prompt_tokens,
             resident.pages,
-            targets=_targets(resident, start, end) if wants_scores else (),
+            targets=_targets(resident, start, end) if scores else (),
+            extras=LaneExtras(scored_top_logprobs=likeliest) if scores and likeliest else None,
         )
 
     def _one_more(self, resident: Resident) -> bool:
@@ -187,12 +189,16 @@ def _fed_alike(programs: Sequence[ProgramInfo], program: ProgramInfo) -> Sequenc
     return [p for p in programs if p.host_fed == program.host_fed]
 
 
-def _decode_lane(resident: Resident, program: ProgramInfo) -> LaneWork:
-    at = resident.planned_consumed
-    pending = resident.progress.tokens[at] if program.host_fed else -1
-    return LaneWork(
-        resident.slot, resident.generation, at, (), True, resident.pages, pending_token=pending
-    )
+def _decode_lanes(residents: Sequence[Resident], program: ProgramInfo) -> list[LaneWork]:
+    lanes = [
+        LaneWork(r.slot, r.generation, r.planned_consumed, (), True, r.pages) for r in residents
+    ]
+    if program.host_fed:
+        return [
+            lane._replace(pending_token=resident.progress.tokens[lane.start])
+            for lane, resident in zip(lanes, residents, strict=True)
+        ]
+    return lanes
 
 
 def _targets(resident: Resident, start: int, end: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from helios.runtime.rounds import (
@@ -18,11 +19,18 @@ from helios.runtime.rounds import (
     LaneCompletion,
     LaneError,
     LaneWork,
+    Ranking,
 )
 from helios.scheduler.planned import WITHOUT_RECORD, PlannedRound, endpoint
 from helios.scheduler.requests import Ending, Resident
 
 _ROUNDING: Final = 1e-3  # a certain token's logprob may be so much above 0
+# The fields from `finish` on of a lane that says nothing but its token.
+FINISH: Final = LaneCompletion._fields.index("finish")
+_NOTHING_ELSE: Final = LaneCompletion(
+    0, 0, 0, (), (), DeviceFinish.RUNNING, LaneError.NONE, draft_cursor=-1, model_reserved=-1
+)[FINISH:]
+_WHOSE: Final = itemgetter(0, 1)  # slot and generation, of a lane's work and of its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,44 @@ def record_fault(flight: InFlight, completion: Completion) -> str | None:
             f"completion {completion.sequence} of {program.name} has {len(completion.lanes)} "
             f"lanes, not {lanes}"
         )
-    for work, answer in zip(flight.planned.round.lanes, completion.lanes, strict=False):
-        slot, generation = answer[:2]
-        if slot != work.slot or generation != work.generation:
-            return (
-                f"slot {slot} generation {generation} answered for "
-                f"slot {work.slot} generation {work.generation}"
-            )
+    due = list(map(_WHOSE, flight.planned.round.lanes[:lanes]))
+    answered = list(map(_WHOSE, completion.lanes))
+    if due != answered:
+        for (slot, generation), (own_slot, own_generation) in zip(answered, due, strict=True):
+            if (slot, generation) != (own_slot, own_generation):
+                return (
+                    f"slot {slot} generation {generation} answered for "
+                    f"slot {own_slot} generation {own_generation}"
+                )
     return None
+
+
+def goes_on(
+    resident: Resident, work: LaneWork, answer: LaneCompletion, vocabulary_tokens: int
+) -> bool:
+    """Whether a lane has, without any fault, one more token of a request that goes on, and nothing
+    else follows from it. Nearly all lanes do, so this is asked before `lane_fault`."""
+    if (
+        answer[FINISH:] != _NOTHING_ELSE
+        or resident.ending is not None
+        or resident.ended_on_device
+        or resident.top_logprobs
+        or work.tokens
+        or not work.sample
+        or answer.consumed != work.start + 1
+        or len(answer.tokens) != 1
+        or len(answer.logprobs) != 1
+    ):
+        return False
+    progress = resident.progress
+    request = progress.request
+    token = answer.tokens[0]
+    return (
+        0 <= token < vocabulary_tokens
+        and token not in request.eos_ids
+        and progress.emitted + 1 < request.output_limit
+        and not request.host_stops
+    )
 
 
 def lane_fault(
@@ -62,7 +100,7 @@ def lane_fault(
         return None
     (
         _, _, end, tokens, logprobs, finish, error, cursor, reserved, scores,
-        alternatives, fault,
+        alternatives, fault, ranking,
     ) = answer  # fmt: skip
     if fault:
         return fault
@@ -82,7 +120,10 @@ def lane_fault(
     if ended:
         return None
     if scores or work.targets:
-        problem = _score_fault(scores, work.targets)
+        asked = resident.progress.request.prompt_top_logprobs
+        problem = _score_fault(scores, work.targets) or ranking_fault(
+            ranking, work.targets, min(asked, vocabulary_tokens)
+        )
         if problem is not None:
             return problem
     wanted = resident.top_logprobs if emitted else 0
@@ -112,6 +153,26 @@ def _score_fault(scores: Sequence[float], targets: Sequence[int]) -> str | None:
     for score, target in zip(scores, targets, strict=True):
         if target >= 0 and not score <= _ROUNDING:
             return f"the logprob of prompt token {target} is {score}"
+    return None
+
+
+def ranking_fault(ranking: Ranking, targets: Sequence[int], wanted: int) -> str | None:
+    """What is wrong with the places of scored tokens, which only some programs report, and with the
+    likeliest tokens there, of which `wanted` are due."""
+    ranks, alternatives = ranking
+    if len(ranks) != len(targets) and (ranks or wanted):
+        return f"{len(ranks)} tokens have a rank, not {len(targets)}"
+    if len(alternatives) != (len(targets) if wanted else 0):
+        return f"alternatives of {len(alternatives)} scored tokens came"
+    for target, rank in zip(targets, ranks, strict=False):
+        if (rank > 0) != (target >= 0):
+            return f"the rank of prompt token {target} is {rank}"
+    for target, rank, likeliest in zip(targets, ranks, alternatives, strict=False):
+        problem = alternatives_fault((likeliest,), wanted) if target >= 0 else None
+        if problem is None and 0 < rank <= wanted and likeliest.tokens[rank - 1] != target:
+            problem = f"prompt token {target} of rank {rank} isn't there among the likeliest"
+        if problem is not None:
+            return problem
     return None
 
 

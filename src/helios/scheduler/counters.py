@@ -9,9 +9,10 @@ from helios.scheduler.events import Finish
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Counts since start. `prompt_tokens` are those of accepted requests; `prefilled_tokens`
-    those that PREFILL rounds consumed, so preemption counts them again; `empty_lanes` are lanes
-    of rounds submitted before the host knew that the request had ended.
+    """Counts since start. `prompt_tokens` are those of accepted requests, `cached_tokens` what of
+    them their first admission found in the prefix cache; `prefilled_tokens` those that PREFILL
+    rounds consumed, so preemption counts them again; `empty_lanes` are lanes of rounds submitted
+    before the host knew that the request had ended.
 
     `prefix_queries` are admissions that were free to reuse something, `prefix_queried_tokens` what
     they could have reused at most; preempted requests count again. `preemptions_by_snapshot` are
@@ -23,6 +24,7 @@ class SchedulerCounters:
     submitted: int = 0
     rejected: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     prefilled_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0

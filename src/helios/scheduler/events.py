@@ -1,13 +1,15 @@
 """What the scheduler reports about requests: scores, tokens, ends and failures.
 
 Data only, made by `Scheduler.complete`, `cancel` and `fail`; the worker maps it to wire messages.
+Structs, because one is made for each lane of each round and they cost least.
 A request's events end with one that has a finish, or with a failure; nothing follows it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from helios.runtime.rounds import Alternatives
 
@@ -22,17 +24,19 @@ class Finish(IntEnum):
     FAILED = 5
 
 
-@dataclass(slots=True)
-class PromptScored:
+class PromptScored(msgspec.Struct, gc=False):
     """The logprobs in nats of a prompt's tokens from the second on; comes once, before the first
-    token, for a request that asked for them."""
+    token, for a request that asked for them. `ranks` are their places among all tokens, likeliest
+    first and from 1, where the core's programs report them; `alternatives` has the likeliest tokens
+    in each one's place for a request that asked for some."""
 
     request_id: int
     logprobs: tuple[float, ...]
+    ranks: tuple[int, ...] = ()
+    alternatives: tuple[Alternatives, ...] = ()
 
 
-@dataclass(slots=True)
-class TokensEmitted:
+class TokensEmitted(msgspec.Struct, gc=False):
     """Tokens of a request in order with their logprobs in nats; `finish` is None while it runs.
     `reused_prompt_tokens` counts those that it began with from the prefix cache; it is the same in
     all events of a request that has been admitted, and 0 before. `alternatives` has an entry for
@@ -46,8 +50,7 @@ class TokensEmitted:
     alternatives: tuple[Alternatives, ...] = ()
 
 
-@dataclass(slots=True)
-class RequestFailed:
+class RequestFailed(msgspec.Struct, gc=False):
     """A request ended because its execution failed; `message` says why."""
 
     request_id: int

@@ -13,7 +13,7 @@ from typing import Final
 
 from helios.runtime.geometry import Geometry, Operation
 from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneWork
-from helios.scheduler.completion import InFlight, lane_fault, record_fault
+from helios.scheduler.completion import InFlight, goes_on, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
 from helios.scheduler.live import LiveRequests
@@ -63,27 +63,27 @@ class Fences:
         fault = record_fault(flight, completion)
         if fault is not None or planned.program.operation in WITHOUT_RECORD:
             return self._without_lanes(planned, fault)
-        vocabulary = self._vocabulary_tokens
         lanes = list(zip(planned.residents, planned.round.lanes, completion.lanes, strict=True))
-        faults = [lane_fault(*lane, vocabulary) for lane in lanes]
+        vocabulary = self._vocabulary_tokens
+        going = [goes_on(resident, work, answer, vocabulary) for resident, work, answer in lanes]
+        faults = [
+            None if goes else lane_fault(*lane, vocabulary)
+            for lane, goes in zip(lanes, going, strict=True)
+        ]
         events: list[Event] = []
-        for (resident, work, answer), lane_problem in zip(lanes, faults, strict=True):
+        for (resident, work, answer), goes, lane_problem in zip(lanes, going, faults, strict=True):
             resident.rounds_in_flight -= 1
+            if goes:
+                events.append(_one_more(resident, answer))
+                if self._windows:
+                    self._residency.slide(resident)
+                continue
             if lane_problem is not None:
                 self._fail(resident, lane_problem, events)
             elif resident.ended_on_device:
                 self._counters.empty_lanes += 1
             elif resident.ending is not Ending.FAILED:
-                finish = self._accept(resident, answer, events)
-                if (
-                    finish is None
-                    and not work.tokens
-                    and not self._windows
-                    and not resident.progress.request.host_stops
-                    and resident.phase is not Phase.ENDING
-                ):
-                    continue  # one more token, as nearly always: nothing follows
-                accepted = _Accepted(resident, finish, work)
+                accepted = _Accepted(resident, self._accept(resident, answer, events), work)
                 reported = answer.tokens and resident.ending not in _UNREPORTED
                 if reported and resident.progress.request.host_stops:
                     resident.undecided = True
@@ -92,6 +92,7 @@ class Fences:
                     self._follow(accepted)
             if resident.phase is Phase.ENDING:
                 self._residency.settle(resident)
+        self._counters.output_tokens += sum(going)
         return events
 
     # ------------------------------------------------------------ the host's decision
@@ -138,12 +139,17 @@ class Fences:
         was cancelled or stopped are kept to the fence, unreported, because later completions are
         checked against them."""
         progress = resident.progress
-        _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives, _ = answer
+        (
+            _, _, consumed, tokens, logprobs, ended, _, _, _, scores, alternatives, _, ranking,
+        ) = answer  # fmt: skip
         resident.consumed = consumed
         unreported = resident.ending in _UNREPORTED
         if scores:
             # From where the chunk began: a preempted prompt is scored anew.
-            progress.scores[consumed - len(scores) :] = scores
+            start = consumed - len(scores)
+            progress.scores[start:] = scores
+            progress.ranks[start:] = ranking.ranks
+            progress.likeliest[start:] = ranking.alternatives
         if not tokens:
             return None
         if progress.scores and not unreported:
@@ -192,8 +198,27 @@ class Fences:
             events.append(RequestFailed(progress.request.request_id, fault))
 
 
+def _one_more(resident: Resident, answer: LaneCompletion) -> TokensEmitted:
+    """Takes over a lane whose request goes on."""
+    progress = resident.progress
+    tokens = answer.tokens
+    resident.consumed = answer.consumed
+    progress.tokens.append(tokens[0])
+    progress.emitted += 1
+    return TokensEmitted(
+        progress.request.request_id, tokens, answer.logprobs, None, progress.reused
+    )
+
+
 def _scored(progress: Progress) -> PromptScored:
     """The scores of a prompt that is complete; its last token has nothing after it to be scored."""
-    scores = tuple(progress.scores[:-1])
-    progress.scores.clear()
-    return PromptScored(progress.request.request_id, scores)
+    told = (progress.scores, progress.ranks, progress.likeliest)
+    scored = PromptScored(
+        progress.request.request_id,
+        tuple(progress.scores[:-1]),
+        tuple(progress.ranks[:-1]),
+        tuple(progress.likeliest[:-1]),
+    )
+    for values in told:
+        values.clear()
+    return scored

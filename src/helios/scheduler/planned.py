@@ -79,6 +79,9 @@ def required_programs(geometry: Geometry, operation: Operation) -> tuple[Program
 def advance(planned: PlannedRound, sequence: int) -> None:
     """Moves the residents of a round to where it leads, when it has been submitted."""
     operation = planned.program.operation
+    if operation is Operation.DECODE:
+        _advance_decoding(planned, sequence)
+        return
     for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
         resident.rounds_in_flight += 1
         if operation is Operation.SNAPSHOT:
@@ -97,6 +100,16 @@ def advance(planned: PlannedRound, sequence: int) -> None:
             limit = resident.progress.request.output_limit
             reached = resident.planned_emitted == limit
             resident.phase = Phase.EXHAUSTED if reached else Phase.DECODING
+
+
+def _advance_decoding(planned: PlannedRound, sequence: int) -> None:
+    for resident in planned.residents:
+        resident.rounds_in_flight += 1
+        resident.last_turn = sequence
+        resident.planned_consumed += 1
+        resident.planned_emitted += 1
+        if resident.planned_emitted == resident.progress.request.output_limit:
+            resident.phase = Phase.EXHAUSTED
 
 
 def endpoint(lane: LaneWork) -> int:

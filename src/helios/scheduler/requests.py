@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from helios.runtime.rounds import SamplingParameters
+from helios.runtime.rounds import Alternatives, SamplingParameters
 from helios.scheduler.cache import Hold
 from helios.scheduler.ranking import Rank
 
@@ -20,7 +20,8 @@ class Request:
 
     `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
     token whether the request goes on (`Scheduler.stop`); `score_prompt` that the logprob of each
-    prompt token but the first is wanted; `prefix_reuse` whether it may begin from pages and
+    prompt token but the first is wanted, `prompt_top_logprobs` how many of the likeliest tokens in
+    its place; `prefix_reuse` whether it may begin from pages and
     snapshots of earlier requests and leave its own to later ones. `sibling_of` is the id of the
     live request that has the same prompt and computes it for both.
     """
@@ -35,6 +36,7 @@ class Request:
     score_prompt: bool = False
     prefix_reuse: bool = True
     sibling_of: int | None = None
+    prompt_top_logprobs: int = 0
 
     @property
     def stored_tokens(self) -> int:
@@ -47,7 +49,9 @@ class Progress:
     """A live request: `tokens` are its prompt and what it has emitted, `emitted` counts the
     latter. `rank` says whom it precedes, and preemption keeps it. `reused` are the prompt tokens
     that its first admission found in the cache, −1 before it. `scores` are the logprobs of prompt
-    tokens from the second on, as far as they are wanted and known."""
+    tokens from the second on, as far as they are wanted and known; `ranks` and `likeliest`, of
+    programs that report them, go with them. Who shares the place of a live request `rides`: it
+    takes none of its own in the queue."""
 
     request: Request
     rank: Rank
@@ -55,6 +59,14 @@ class Progress:
     emitted: int = 0
     reused: int = -1
     scores: list[float] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    likeliest: list[Alternatives] = field(default_factory=list)
+    rides: bool = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it takes a place in the queue: it has never been admitted, and doesn't ride."""
+        return self.reused < 0 and not self.rides
 
     @property
     def wants_scores(self) -> bool:

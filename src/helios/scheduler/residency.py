@@ -112,6 +112,7 @@ class Residency:
         slot, generation = self.slots.take()
         if progress.reused < 0:
             progress.reused = match.endpoint
+            self.counters.cached_tokens += match.endpoint
         resident = Resident(
             progress=progress,
             slot=slot,

@@ -14,7 +14,7 @@ from collections import deque
 from helios.errors import AdmissionError, ExecutionError
 from helios.runtime.geometry import Geometry, Operation
 from helios.runtime.rounds import Completion
-from helios.scheduler.admission import check_request
+from helios.scheduler.admission import can_reuse, check_request
 from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight
 from helios.scheduler.counters import SchedulerCounters
@@ -100,6 +100,11 @@ class Scheduler:
         return len(self._residency.waiting) + len(self._siblings)
 
     @property
+    def frames(self) -> int:
+        """Rounds that may be in flight at once."""
+        return self._frames
+
+    @property
     def frames_in_flight(self) -> int:
         """Rounds that have been submitted and not completed."""
         return len(self._in_flight)
@@ -134,22 +139,25 @@ class Scheduler:
 
     def _check(self, request: Request) -> None:
         check_request(request, self.geometry)
-        where = f"request {request.request_id}"
-        if self._live.find(request.request_id) is not None:
-            raise AdmissionError(
-                "a live request has this id", where=where, remedy="Count the ids upwards"
-            )
-        # Counted over queue and slots together: a burst arrives before any of it can be given a
-        # slot, and a slot may still be held to its fence by a request that has had its last event.
-        # Siblings of a live request count with it.
-        leader = None if request.sibling_of is None else self._live.find(request.sibling_of)
-        leaders = self._live.leaders
-        if leader is None and leaders >= self.options.queue_limit + self.slots.slots:
-            raise AdmissionError(
-                f"{leaders} requests run or wait already",
-                where=where,
-                remedy="Try again later",
-            )
+        # Over queue and slots together, too: who was preempted waits beside the queue.
+        leads = self._live.check(request, self.options.queue_limit + self.slots.slots)
+        if leads and not self.has_room():
+            text = f"{self._residency.waiting.pending} requests wait for a slot already"
+            where = f"request {request.request_id}"
+            raise AdmissionError(text, where=where, remedy="Try again later")
+
+    def is_live(self, request_id: int) -> bool:
+        """Whether a request's last event is still to come."""
+        return self._live.find(request_id) is not None
+
+    def has_room(self, *, beside: int = 0) -> bool:
+        """Whether another request may wait for a slot, `beside` some that are about to. Those that
+        can have one get it first: a burst arrives before any round is planned."""
+        waiting, limit = self._residency.waiting, self.options.queue_limit - beside
+        if waiting.pending >= limit and self.failure is None:
+            self.proceed()
+            self._admit()
+        return waiting.pending < limit
 
     def cancel(self, request_id: int) -> list[Event]:
         """Ends a request wherever it is; none of its tokens are reported any more. What it holds
@@ -290,9 +298,3 @@ class Scheduler:
         report = self.inspect()
         if not report.holds:
             raise IntegrityError(report)
-
-
-def can_reuse(geometry: Geometry) -> bool:
-    """Whether a request of this model can begin from anything that an earlier one has left."""
-    rules = geometry.history
-    return rules.starts_at_pages or (rules.restores and geometry.snapshot_rows > 0)

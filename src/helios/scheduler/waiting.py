@@ -27,6 +27,8 @@ class Waiting:
         self._fetching = fetching
         self._reuse = reuse
         self._queue: list[Progress] = []
+        # Those in the queue that have never been admitted, without siblings of live leaders.
+        self.pending = 0
         self._matched: Progress | None = None
         self._match: Match | None = None
         self._published = 0
@@ -44,11 +46,13 @@ class Waiting:
 
     def put(self, progress: Progress) -> None:
         """Queues a request at its rank."""
+        self.pending += progress.is_pending
         insort(self._queue, progress, key=_BY_RANK)
 
     def pop(self) -> Progress:
         """Takes the first request out."""
         progress = self._queue.pop(0)
+        self.pending -= progress.is_pending
         if self._fetching is not None and self._fetching.knows(progress):
             self._fetching.drop()
         return progress
@@ -56,12 +60,14 @@ class Waiting:
     def remove(self, progress: Progress) -> None:
         """Takes a request out, wherever it is."""
         self._queue.remove(progress)
+        self.pending -= progress.is_pending
         if self._fetching is not None and self._fetching.knows(progress):
             self._fetching.drop()
 
     def clear(self) -> None:
         """Forgets every request."""
         self._queue.clear()
+        self.pending = 0
         self._matched = self._match = None
         if self._fetching is not None:
             self._fetching.drop()

@@ -83,6 +83,7 @@ class ValueSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VALUE_SOURCE_MIN_TOKENS: _ClassVar[ValueSource]
     VALUE_SOURCE_STOP_TOKEN_ID: _ClassVar[ValueSource]
     VALUE_SOURCE_TOP_LOGPROBS: _ClassVar[ValueSource]
+    VALUE_SOURCE_SCORED_TOP_LOGPROBS: _ClassVar[ValueSource]
 
 class Indexing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -203,6 +204,7 @@ VALUE_SOURCE_BAD_WORD_TOKEN: ValueSource
 VALUE_SOURCE_MIN_TOKENS: ValueSource
 VALUE_SOURCE_STOP_TOKEN_ID: ValueSource
 VALUE_SOURCE_TOP_LOGPROBS: ValueSource
+VALUE_SOURCE_SCORED_TOP_LOGPROBS: ValueSource
 INDEXING_UNSPECIFIED: Indexing
 INDEXING_SCALAR: Indexing
 INDEXING_SUBMISSION_ROW: Indexing

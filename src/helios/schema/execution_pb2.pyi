@@ -215,7 +215,7 @@ class DeltaTransport(_message.Message):
     def __init__(self, target_buffer: _Optional[str] = ..., count_buffer: _Optional[str] = ..., index_buffer: _Optional[str] = ..., value_buffer: _Optional[str] = ...) -> None: ...
 
 class CompletionRecord(_message.Message):
-    __slots__ = ("name", "lanes", "tokens", "logprobs", "proposal_confidence", "scores", "top_tokens", "top_logprobs")
+    __slots__ = ("name", "lanes", "tokens", "logprobs", "proposal_confidence", "scores", "top_tokens", "top_logprobs", "score_ranks", "score_top_tokens", "score_top_logprobs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,9 @@ class CompletionRecord(_message.Message):
     SCORES_FIELD_NUMBER: _ClassVar[int]
     TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_RANKS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SCORE_TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     name: str
     lanes: str
     tokens: str
@@ -232,7 +235,10 @@ class CompletionRecord(_message.Message):
     scores: str
     top_tokens: str
     top_logprobs: str
-    def __init__(self, name: _Optional[str] = ..., lanes: _Optional[str] = ..., tokens: _Optional[str] = ..., logprobs: _Optional[str] = ..., proposal_confidence: _Optional[str] = ..., scores: _Optional[str] = ..., top_tokens: _Optional[str] = ..., top_logprobs: _Optional[str] = ...) -> None: ...
+    score_ranks: str
+    score_top_tokens: str
+    score_top_logprobs: str
+    def __init__(self, name: _Optional[str] = ..., lanes: _Optional[str] = ..., tokens: _Optional[str] = ..., logprobs: _Optional[str] = ..., proposal_confidence: _Optional[str] = ..., scores: _Optional[str] = ..., top_tokens: _Optional[str] = ..., top_logprobs: _Optional[str] = ..., score_ranks: _Optional[str] = ..., score_top_tokens: _Optional[str] = ..., score_top_logprobs: _Optional[str] = ...) -> None: ...
 
 class ExecutionManifest(_message.Message):
     __slots__ = ("abi", "target", "kernels", "buffers", "programs", "tuning", "destinations", "completions", "workspace_nbytes")

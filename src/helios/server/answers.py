@@ -1,7 +1,7 @@
-"""Response bodies as types: JSON answers, stream chunks, model list, states.
+"""Generated answers as types: JSON bodies and stream chunks.
 
-Their descriptions become `/openapi.json`. `presentation` fills in the generation ones, `routes`
-the rest.
+Their descriptions become `/openapi.json`; `presentation` fills them in. What the server says about
+itself is in `state_answers`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 
 _ID = "Identifies the answer; the same in every chunk of a stream."
 _CREATED = "Unix time in seconds."
@@ -20,6 +20,7 @@ _FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give eq
 _INDEX = "The choice's number, from 0; more than one with `n`."
 _FINISH = (
     "`stop`: the model ended its answer, or a stop did. `length`: the output limit was reached."
+    " `abort`: `/abort` ended it."
 )
 _PROMPT_IDS = "With `return_token_ids`: the prompt's ids."
 _TIMES = (
@@ -243,59 +244,3 @@ class Completion(msgspec.Struct, frozen=True):
     object: Annotated[Literal["text_completion"], Meta(description="Always `text_completion`.")] = (
         "text_completion"
     )
-
-
-class Model(msgspec.Struct, frozen=True):
-    """A model that requests may name."""
-
-    id: Annotated[str, Meta(description="What to send as `model`.")]
-    created: Annotated[int, Meta(description="When this server started, Unix time in seconds.")]
-    owned_by: Annotated[str, Meta(description="The namespace of the core's publisher.")]
-    max_context_tokens: Annotated[
-        int, Meta(description="Most tokens of prompt and output together.")
-    ]
-    object: Annotated[Literal["model"], Meta(description="Always `model`.")] = "model"
-
-
-class ModelList(msgspec.Struct, frozen=True):
-    """The models of this server."""
-
-    data: Annotated[list[Model], Meta(description="The served id first, then its aliases.")]
-    object: Annotated[Literal["list"], Meta(description="Always `list`.")] = "list"
-
-
-class Health(msgspec.Struct, frozen=True):
-    """Whether the server works."""
-
-    status: Annotated[
-        Literal["ok", "failed", "unsound"],
-        Meta(
-            description="`failed` and `unsound` with status 500; an `unsound` server still answers,"
-            " but its own bookkeeping has been found wrong."
-        ),
-    ]
-    message: Annotated[str, Meta(description="What failed.")] = ""
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether requests are answered now."""
-
-    ready: Annotated[bool, Meta(description="False with status 503.")]
-    reason: Annotated[
-        Literal["loading_core", "loading_model", "draining", "failed"] | None,
-        Meta(description="Why not, where it isn't."),
-    ] = None
-    message: Annotated[str, Meta(description="The same for readers.")] = ""
-    startup_ms: Annotated[
-        dict[str, float], Meta(description="Durations of the start-up phases so far.")
-    ] = {}
-
-
-class Version(msgspec.Struct, frozen=True):
-    """What runs here."""
-
-    version: Annotated[str, Meta(description="Version of Helios.")]
-    core: Annotated[str | None, Meta(description="SHA-256 of the core's signed body.")] = None
-    kernel_path: Annotated[
-        str | None, Meta(description="Target and instruction set of the kernels.")
-    ] = None

@@ -18,27 +18,31 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from helios.server.abort import abort_route
 from helios.server.calls import chat_call, completion_call
-from helios.server.failures import ApiError
+from helios.server.failures import ApiError, internal_error
 from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
+from helios.server.options import HttpOptions
+from helios.server.prompt_routes import prompt_routes
 from helios.server.reset import reset_route
 from helios.server.routes import json_response, read_routes
-
-BODY_LIMIT_NBYTES: Final = 16 << 20
+from helios.server.running import RunningRequests
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def build_app(lifecycle: Lifecycle, *, body_limit_nbytes: int = BODY_LIMIT_NBYTES) -> ASGIApp:
+def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIApp:
     """The application over a lifecycle that others move on."""
+    options = options or HttpOptions()
     metrics = HttpMetrics()
+    running = RunningRequests()
     request_ids = itertools.count(1)
     generation = [
         Route(
             path,
-            GenerationEndpoint(parse, lifecycle, metrics, request_ids, body_limit_nbytes),
+            GenerationEndpoint(parse, lifecycle, metrics, request_ids, options, running),
             methods=["POST"],
         )
         for path, parse in (
@@ -52,7 +56,13 @@ def build_app(lifecycle: Lifecycle, *, body_limit_nbytes: int = BODY_LIMIT_NBYTE
         Exception: _unexpected_error,
     }
     app = Starlette(
-        routes=[*generation, reset_route(lifecycle), *read_routes(lifecycle, metrics)],
+        routes=[
+            *generation,
+            *prompt_routes(lifecycle, metrics, options),
+            abort_route(running.abort, options),
+            reset_route(lifecycle),
+            *read_routes(lifecycle, metrics, options),
+        ],
         exception_handlers=handlers,
     )
     # A path with a slash too many is no path of this API; a redirect would lose the body.
@@ -76,8 +86,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    failure = ApiError(500, "an internal error; the server's log has it", code="internal_error")
-    return json_response(failure.body, 500)
+    return json_response(internal_error().body, 500)
 
 
 class _Envelope:

@@ -13,6 +13,8 @@ from msgspec import Meta
 from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.scheduler.ranking import PRIORITIES
+from helios.server.message_bodies import ChatMessage as ChatMessage
+from helios.server.message_bodies import ContentPart as ContentPart
 
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
 _ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
@@ -29,38 +31,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
         bool | None,
         Meta(description="Send a last chunk with token counts and an empty `choices` list."),
     ] = None
-
-
-class ContentPart(msgspec.Struct, frozen=True):
-    """A piece of a message."""
-
-    type: Annotated[str, Meta(description="`text`; other kinds are refused.")]
-    text: Annotated[str | None, Meta(description="The text.")] = None
-
-
-class ChatMessage(msgspec.Struct, frozen=True):
-    """One message of a conversation."""
-
-    role: Annotated[
-        str,
-        Meta(description="`system`, `developer`, `user` or `assistant`, as the model allows."),
-    ]
-    content: Annotated[
-        str | list[ContentPart] | None,
-        Meta(description="The text; several text parts are joined by line breaks."),
-    ] = None
-    name: Annotated[
-        str | None, Meta(description="The speaker's name, for templates that use it.")
-    ] = None
-    reasoning_content: Annotated[
-        str | None,
-        Meta(description="Reasoning of an earlier assistant message, for templates that use it."),
-    ] = None
-    tool_calls: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    tool_call_id: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    function_call: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    audio: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    refusal: Annotated[Any, Meta(description=_ACCEPTED)] = None
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +92,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Meta(
             description="Equal requests with equal seeds get equal answers, whatever else the"
-            " server does. Default: a random seed for each request."
+            " server does. Default: a random seed for each request.",
+            extra_json_schema=_range(-(1 << 63), (1 << 64) - 1),
         ),
     ] = None
     priority: Annotated[
@@ -145,7 +116,8 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         str | list[str] | None,
         Meta(
             description="The text ends before the first of these strings: one, or up to four of"
-            " together 4096 bytes of UTF-8. Not with stop tokens or structured output."
+            " together 4096 bytes of UTF-8. Not with stop tokens or structured output.",
+            extra_json_schema={"minLength": 1, "maxItems": 4, "items": {"minLength": 1}},
         ),
     ] = None
     repetition_penalty: Annotated[
@@ -177,7 +149,12 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, float] | None,
         Meta(
             description="Added to the logits of the token ids that it names, from -100 to 100; at"
-            " most 512 of them."
+            " most 512 of them.",
+            extra_json_schema={
+                "maxProperties": 512,
+                "propertyNames": {"pattern": "^[0-9]+$"},
+                "additionalProperties": _range(-100, 100),
+            },
         ),
     ] = None
     allowed_token_ids: Annotated[
@@ -227,7 +204,11 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     """The body of `POST /v1/chat/completions`."""
 
     messages: Annotated[
-        list[ChatMessage], Meta(description="The conversation so far, oldest message first.")
+        list[ChatMessage],
+        Meta(
+            description="The conversation so far, oldest message first.",
+            extra_json_schema={"minItems": 1},
+        ),
     ]
     logprobs: Annotated[
         bool | None,

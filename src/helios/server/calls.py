@@ -52,7 +52,9 @@ def chat_call(data: bytes) -> Call:
 
     def prepare(preparer: Preparer) -> PreparedRequest:
         return preparer.prepare_chat(
-            chat_messages(request), options, template_variables=request.chat_template_kwargs
+            chat_messages(request.messages),
+            options,
+            template_variables=request.chat_template_kwargs,
         )
 
     observation = Observation(bool(request.return_token_ids), bool(request.return_token_timestamps))

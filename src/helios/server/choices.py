@@ -1,30 +1,27 @@
-"""The choices of one request: each a request to the model with a seed of its own.
-
-`merged` interleaves their steps as they come; who drops it cancels all of them. Pulling is the
-reader's: a choice that isn't read waits in the worker client's queue.
-"""
+"""The choices of one request: each a request to the model with a seed of its own."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest
 from helios.server.lifecycle import ServedModel
-from helios.server.observation import Observation, Step
+from helios.server.observation import Observation
+from helios.server.running import RunningRequest
 from helios.worker.messages import Submit
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One choice on its way: its number, what the model is asked, and how its text is made."""
+    """One choice on its way: its number, what the model is asked, how its text is made, and whose
+    it is."""
 
     index: int
     submit: Submit
     pipeline: OutputPipeline
+    request: RunningRequest
 
 
 def begin_choices(
@@ -32,8 +29,10 @@ def begin_choices(
     model: ServedModel,
     request_ids: Iterator[int],
     observation: Observation,
+    request: RunningRequest,
 ) -> list[Choice]:
-    """The choices of requests with the same prompt; the first one computes it for the others."""
+    """The choices of a request, all with the same prompt; the first one computes it for the
+    others."""
     found: list[Choice] = []
     for index, prepared in enumerate(requests):
         submit = Submit.of(
@@ -43,37 +42,5 @@ def begin_choices(
             timed=observation.timed,
             sibling_of=found[0].submit.request_id if found else None,
         )
-        found.append(Choice(index, submit, model.frontend.output(prepared)))
+        found.append(Choice(index, submit, model.frontend.output(prepared), request))
     return found
-
-
-async def merged(streams: Sequence[AsyncGenerator[Step, None]]) -> AsyncGenerator[Step, None]:
-    """The steps of all streams as they come, each stream's in order. The first error ends it."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as only:
-            async for step in only:
-                yield step
-        return
-    waiting = {_next(stream): stream for stream in streams}
-    try:
-        while waiting:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in [task for task in waiting if task.done()]:
-                stream = waiting.pop(task)
-                step = task.result()
-                if step.finish is None:
-                    waiting[_next(stream)] = stream
-                yield step
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        for stream in streams:
-            await stream.aclose()
-
-
-def _next(stream: AsyncGenerator[Step, None]) -> asyncio.Task[Step]:
-    async def step() -> Step:
-        return await anext(stream)
-
-    return asyncio.ensure_future(step())

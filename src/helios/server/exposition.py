@@ -1,12 +1,17 @@
-"""The Prometheus text format: families of samples to bytes."""
+"""The Prometheus text format: families of samples to bytes. What is shown is in `*_families`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from helios.worker.histograms import HistogramCounts
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,47 +21,65 @@ class Family:
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
-    samples: Sequence[tuple[str, Mapping[str, str], float]]
+    samples: Sequence[tuple[str, Labels, float]]
 
 
-class Histogram:
-    """Counts observations in buckets; `bounds` are the buckets' upper ends, ascending."""
+def counter(name: str, text: str, value: float) -> Family:
+    """A counter without labels."""
+    return counters(name, text, [({}, value)])
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
 
-    def observe(self, value: float) -> None:
-        """Counts one observation."""
-        index = next((i for i, bound in enumerate(self._bounds) if value <= bound), -1)
-        self._counts[index] += 1
-        self._sum += value
+def counters(name: str, text: str, values: Iterable[tuple[Labels, float]]) -> Family:
+    """A counter by labels."""
+    return Family(name, "counter", text, [("", labels, value) for labels, value in values])
 
-    def samples(self) -> list[tuple[str, Mapping[str, str], float]]:
-        """Cumulative buckets, count and sum."""
-        result: list[tuple[str, Mapping[str, str], float]] = []
-        total = 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            total += count
-            label = "+Inf" if bound == float("inf") else f"{bound:g}"
-            result.append(("_bucket", {"le": label}, total))
-        return [*result, ("_count", {}, total), ("_sum", {}, self._sum)]
+
+def gauge(name: str, text: str, value: float) -> Family:
+    """A gauge without labels."""
+    return gauges(name, text, [({}, value)])
+
+
+def gauges(name: str, text: str, values: Iterable[tuple[Labels, float]]) -> Family:
+    """A gauge by labels."""
+    return Family(name, "gauge", text, [("", labels, value) for labels, value in values])
+
+
+def histogram(
+    name: str, text: str, counts: HistogramCounts, labels: Labels | None = None
+) -> Family:
+    """A histogram: cumulative buckets, sum and count."""
+    labels = labels or {}
+    samples: list[tuple[str, Labels, float]] = []
+    total = 0
+    for bound, count in zip((*counts.bounds, math.inf), counts.counts, strict=True):
+        total += count
+        samples.append(("_bucket", {**labels, "le": _number(bound)}, total))
+    samples += [("_sum", labels, counts.sum), ("_count", labels, total)]
+    return Family(name, "histogram", text, samples)
 
 
 def render(families: Iterable[Family]) -> bytes:
     """The families as one exposition."""
     lines = []
     for family in families:
-        lines.append(f"# HELP {family.name} {_escape(family.help)}")
+        lines.append(f"# HELP {family.name} {_escaped(family.help)}")
         lines.append(f"# TYPE {family.name} {family.kind}")
         for suffix, labels, value in family.samples:
-            text = ",".join(f'{k}="{_escape(v, quote=True)}"' for k, v in labels.items())
+            text = ",".join(f'{k}="{_escaped(v, quote=True)}"' for k, v in labels.items())
             braces = f"{{{text}}}" if text else ""
-            lines.append(f"{family.name}{suffix}{braces} {value:.17g}")
+            lines.append(f"{family.name}{suffix}{braces} {_number(value)}")
     return ("\n".join(lines) + "\n").encode()
 
 
-def _escape(text: str, *, quote: bool = False) -> str:
+def _number(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    if isinstance(value, int):
+        return str(int(value))
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+def _escaped(text: str, *, quote: bool = False) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text

@@ -6,7 +6,7 @@ what went wrong, never from its text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -69,6 +69,21 @@ def invalid(param: str | None, message: str, *, code: str = "invalid_value") -> 
 def not_supported(param: str, remedy: str) -> ApiError:
     """A 400 for a field that would change the answer and that this server can't honour."""
     return invalid(param, f"{param} is not supported. {remedy}", code="unsupported_parameter")
+
+
+def internal_error() -> ApiError:
+    """A 500 for a bug of the server's, of which only its log tells."""
+    return ApiError(500, "an internal error; the server's log has it", code="internal_error")
+
+
+def refuse_ignored(names: Sequence[str]) -> None:
+    """Raises a 400 if there is a field without meaning here: what `--strict-fields` asks for."""
+    if names:
+        raise invalid(
+            names[0],
+            f"{names[0]!r} is no field that this server knows. Leave it out",
+            code="unknown_field",
+        )
 
 
 def from_request_error(error: RequestError, field_names: Mapping[str, str]) -> ApiError:

@@ -9,32 +9,37 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing
-from typing import Final
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from helios.errors import HeliosError, RequestError
+from helios.errors import RequestError
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.prepare import choices as choices_of
 from helios.server import sse
-from helios.server.answers import FinishReason, PromptTokensDetails, Usage
+from helios.server.answering import WholeAnswer, answer_of
+from helios.server.answers import PromptTokensDetails, Usage
+from helios.server.body_writer import body_writer
 from helios.server.calls import Call
-from helios.server.choices import Choice, begin_choices, merged
-from helios.server.failures import ApiError, from_request_error
+from helios.server.choices import Choice, begin_choices
+from helios.server.delivery import delivered
+from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
+from helios.server.ignored_fields import ignored_header
 from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
-from helios.server.observation import ChoiceSteps, Step, Stopwatch, Totals
-from helios.server.presentation import AnswerIdentity, Presenter
-from helios.worker.messages import FailedEvent, Finish, RejectedEvent
+from helios.server.model_names import check_model
+from helios.server.observation import Step, Stopwatch, Totals
+from helios.server.options import HttpOptions
+from helios.server.presentation import AnswerIdentity
+from helios.server.running import RunningRequest, RunningRequests
+from helios.server.streaming import StreamedAnswer
 
-_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.\[\]-]{1,96}")
-_IGNORED_SHOWN: Final = 20
+_log = logging.getLogger(__name__)
 
 
 class GenerationEndpoint:
@@ -46,153 +51,102 @@ class GenerationEndpoint:
         lifecycle: Lifecycle,
         metrics: HttpMetrics,
         request_ids: itertools.count[int],
-        body_limit_nbytes: int,
+        options: HttpOptions,
+        running: RunningRequests,
     ) -> None:
         self._parse = parse
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._request_ids = request_ids
-        self._body_limit_nbytes = body_limit_nbytes
+        self._options = options
+        self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request. Raises ApiError as long as no header is out."""
         try:
-            data = await read_body(Request(scope, receive), self._body_limit_nbytes)
+            data = await read_body(Request(scope, receive), self._options.limits)
         except ClientDisconnect:
             self._metrics.disconnects += 1
             return
+        began = self._metrics.clock()
         model = self._lifecycle.serving()
         call = self._parse(data)
-        if call.model not in model.names:
-            raise ApiError(
-                404,
-                f"there is no model {call.model!r}. This server has {', '.join(model.names)}",
-                code="model_not_found",
-                param="model",
-            )
+        if self._options.strict_fields:
+            refuse_ignored(call.ignored)
+        check_model(call.model, model)
         watch = Stopwatch(timed=call.observation.timed, origin_ns=model.ready.origin_ns)
         watch.came_in()
-        with model.admission.permit():
-            delivered = await _until_disconnect(
-                receive, self._answer(call, model, watch, scope, send)
+        request = RunningRequest(model.client)
+        with (
+            model.admission.permit(),
+            self._running.named(scope["state"]["request_id"], request),
+        ):
+            answered = await _until_disconnect(
+                receive, self._answer_logging_bugs(call, model, request, watch, began, scope, send)
             )
-            if not delivered:
+            if answered:
+                await delivered(scope)  # a permit is held as long as any output is
+            else:
                 self._metrics.disconnects += 1
 
+    async def _answer_logging_bugs(self, *answer: Any) -> None:
+        """As `_answer`; what isn't foreseen is logged, and an ApiError to the client."""
+        try:
+            await self._answer(*answer)
+        except ApiError:
+            raise
+        except Exception as error:
+            _log.exception("a request can't be answered")
+            raise internal_error() from error
+
     async def _answer(
-        self, call: Call, model: ServedModel, watch: Stopwatch, scope: Scope, send: Send
+        self,
+        call: Call,
+        model: ServedModel,
+        request: RunningRequest,
+        watch: Stopwatch,
+        began: float,
+        scope: Scope,
+        send: Send,
     ) -> None:
-        began = self._metrics.clock()
         requests = await self._prepare(call, model)
-        choices = begin_choices(requests, model, self._request_ids, call.observation)
+        choices = begin_choices(requests, model, self._request_ids, call.observation, request)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
         presenter = call.present(identity, requests[0].prompt_tokens)
-        headers = _ignored_header(call.ignored)
-        noted = functools.partial(self._metrics.first_token, began)
+        headers = ignored_header(call.ignored)
+        watched = functools.partial(self._metrics.watch, began=began)
         totals = functools.partial(_totals, choices, watch)
-        streams = [_steps(model, choice, watch, noted) for choice in choices]
-        async with aclosing(merged(streams)) as steps:
-            if call.stream:
-                events = _stream_events(
-                    steps, presenter, totals, len(choices), include_usage=call.include_usage
-                )
-                await sse.send_stream(send, events, headers)
-            else:
-                body = await _whole_body(steps, presenter, totals, len(choices))
-                response = Response(body, media_type="application/json", headers=headers)
-                await response(scope, _no_receive, send)
+        watch.queued()
+        if not call.stream:
+            whole = WholeAnswer(choices, presenter, totals, watched)
+            with self._running.named(identity.id, request):
+                body = await answer_of(request, choices, whole)
+            response = Response(body, media_type="application/json", headers=headers)
+            await response(scope, _no_receive, send)
+            return
+        await sse.begin_stream(send, headers)
+        writer = body_writer(scope, send)
+        streamed = StreamedAnswer(
+            choices,
+            presenter,
+            totals,
+            watched,
+            writer,
+            include_usage=call.include_usage,
+            merges=not call.observation.token_ids,
+        )
+        with self._running.named(identity.id, request):
+            last = await answer_of(request, choices, streamed)
+        await writer.end(last)
 
     async def _prepare(self, call: Call, model: ServedModel) -> list[PreparedRequest]:
         """A request for each choice."""
         work = functools.partial(call.prepare, model.frontend.preparer)
         try:
-            prepared = await asyncio.get_running_loop().run_in_executor(model.preparation, work)
+            prepared = await self._metrics.preparations.run(model.preparation, work)
             return choices_of(prepared, call.choices)
         except RequestError as error:
             raise from_request_error(error, call.field_names) from None
-
-
-async def _steps(
-    model: ServedModel,
-    choice: Choice,
-    watch: Stopwatch,
-    note_first_token: Callable[[], None],
-) -> AsyncGenerator[Step, None]:
-    """A choice's steps; the last one has a finish reason. Raises ApiError when it ends in any
-    other way."""
-    watch.queued()
-    index, pipeline = choice.index, choice.pipeline
-    try:
-        async with aclosing(model.client.submit(choice.submit)) as events:
-            async for event in events:
-                if isinstance(event, RejectedEvent):
-                    raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
-                if isinstance(event, FailedEvent):
-                    raise ApiError(500, event.message, code="execution_failed")
-                if event.tokens and not pipeline.output_tokens and not index:
-                    note_first_token()
-                reason = _reason(Finish(event.finish)) if event.finish else None
-                delta = pipeline.push(
-                    event.tokens, event.logprobs, event.alternatives, last=reason is not None
-                )
-                yield Step(delta, reason, event.completed_ns, event.reused_prompt_tokens, index)
-                if reason is not None:
-                    return
-    except HeliosError as error:
-        raise ApiError(500, str(error), code="model_failed") from error
-    raise ApiError(500, "the model ended the answer without a reason", code="execution_failed")
-
-
-def _reason(finish: Finish) -> FinishReason:
-    match finish:
-        case Finish.EOS | Finish.STOP:
-            return "stop"
-        case Finish.LIMIT:
-            return "length"
-        case Finish.CANCELLED:
-            raise ApiError(503, "the request was cancelled: the model is ending", code="cancelled")
-        case Finish.FAILED:
-            raise ApiError(500, "executing the request failed", code="execution_failed")
-
-
-async def _whole_body(
-    steps: AsyncIterator[Step],
-    presenter: Presenter,
-    totals: Callable[[Step], Totals],
-    choices: int,
-) -> bytes:
-    every: list[list[Step]] = [[] for _ in range(choices)]
-    finishes: dict[int, FinishReason] = {}
-    async for step in steps:
-        every[step.index].append(step)
-        if step.finish is None:
-            continue
-        finishes[step.index] = step.finish
-        if len(finishes) == choices:
-            answers = [ChoiceSteps(every[index], finishes[index]) for index in range(choices)]
-            return presenter.body(answers, totals(every[0][-1]))
-    raise AssertionError("a choice's last step has a finish reason")
-
-
-async def _stream_events(
-    steps: AsyncIterator[Step],
-    presenter: Presenter,
-    totals: Callable[[Step], Totals],
-    choices: int,
-    *,
-    include_usage: bool,
-) -> AsyncGenerator[bytes, None]:
-    for chunk in presenter.opening(choices):
-        yield chunk
-    first: Step | None = None
-    async for step in steps:
-        choices -= step.finish is not None
-        first = first if step.index else step
-        at_the_end = totals(first) if first is not None and not choices else None
-        for chunk in presenter.chunks(step, at_the_end):
-            yield chunk
-        if at_the_end is not None and include_usage:
-            yield presenter.usage_chunk(at_the_end.usage)
 
 
 def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
@@ -203,13 +157,6 @@ def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
     reused = first.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))
-
-
-def _ignored_header(ignored: tuple[str, ...]) -> dict[str, str]:
-    """Names the fields that nobody knows. Names come from the client, so only harmless ones are
-    repeated."""
-    shown = [name if _FIELD_NAME.fullmatch(name) else "?" for name in ignored[:_IGNORED_SHOWN]]
-    return {"x-helios-ignored": ", ".join(shown)} if shown else {}
 
 
 async def _no_receive() -> dict[str, str]:

@@ -22,6 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from helios.server.admission import Admission
+from helios.server.delivery import DeliveringProtocol
 from helios.server.lifecycle import Lifecycle
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -43,7 +44,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=DeliveringProtocol,
                 ws="none",
                 lifespan="off",
                 log_level="warning",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from helios.server.failures import ApiError
+from helios.server.options.limits import LimitOptions
 
 
-async def read_body(request: Request, limit_nbytes: int) -> bytes:
+async def read_body(request: Request, limits: LimitOptions) -> bytes:
     """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit, and
     starlette's ClientDisconnect if the client goes away meanwhile."""
+    limit_nbytes = limits.max_body_nbytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit_nbytes:
         raise _too_large(limit_nbytes)

@@ -7,7 +7,6 @@ said here once.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -16,18 +15,18 @@ from typing import Literal, Protocol
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
 from helios.server.admission import Admission
-from helios.server.answers import Readiness
 from helios.server.failures import ApiError
+from helios.server.liveness import DeviceWatch
+from helios.server.state_answers import Readiness
 from helios.worker.messages import (
-    FailedEvent,
-    RejectedEvent,
     Statistics,
     Submit,
-    TokensEvent,
     WorkerReady,
 )
+from helios.worker.recipient import Recipient
 
-RequestEvent = TokensEvent | RejectedEvent | FailedEvent
+# What its methods give, and tests script.
+from helios.worker.recipient import RequestEvent as RequestEvent
 
 
 class WorkerClient(Protocol):
@@ -36,8 +35,15 @@ class WorkerClient(Protocol):
     async def ready(self) -> WorkerReady:
         """Waits for start-up. Raises HeliosError if it fails."""
 
-    def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
-        """A request's events up to its last; closing the iterator early cancels the request."""
+    def begin(self, request: Submit, recipient: Recipient) -> None:
+        """Sends a request, whose events go to `recipient` up to its last, or until `leave`. Raises
+        the worker's failure if it is dead; the recipient hears of a later one."""
+
+    def leave(self, request_id: int) -> None:
+        """Cancels a request unless it has ended; its recipient hears no more."""
+
+    def cancel(self, request_id: int) -> None:
+        """Ends a request with a `cancelled` finish, unless it has ended."""
 
     def cancel_all(self) -> None:
         """Ends every request at once with a `cancelled` finish, and every one that still comes."""
@@ -72,7 +78,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model that is ready to serve, with everything that requests need of it."""
+    """A model that is ready to serve, with everything that requests need of it. `preparation` has
+    `preparation_slots` threads."""
 
     frontend: Frontend
     client: WorkerClient
@@ -82,6 +89,7 @@ class ServedModel:
     digest: str
     ready: WorkerReady
     created: int
+    preparation_slots: int = 1
 
     @property
     def kernel_path(self) -> str:
@@ -105,9 +113,11 @@ class ServedModel:
 
 
 class Lifecycle:
-    """The phase and, once there is one, the served model."""
+    """The phase and, once there is one, the served model. `watch` knows whether the device moves;
+    without one it is taken to."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: DeviceWatch | None = None) -> None:
+        self.watch = watch
         self.startup_ms: dict[str, float] = {}
         self.model: ServedModel | None = None
         self._phase = Phase.LOADING_CORE
@@ -152,6 +162,11 @@ class Lifecycle:
         return "" if self.model is None else self.model.client.unsound
 
     @property
+    def stalled(self) -> str:
+        """What has stopped moving although there is work, if so; it may go on."""
+        return "" if self.watch is None else self.watch.stalled
+
+    @property
     def phase(self) -> Phase:
         """What the process is doing; a dead worker counts as failed."""
         if self._phase is Phase.READY and self.error is not None:
@@ -161,6 +176,8 @@ class Lifecycle:
     def readiness(self) -> Readiness:
         """The body of `/ready`."""
         phase = self.phase
+        if phase is Phase.READY and (stalled := self.stalled):
+            return Readiness(False, "stalled", f"{stalled}. Ask another server", self.startup_ms)
         if phase is Phase.READY:
             return Readiness(True, startup_ms=self.startup_ms)
         reason: Literal["loading_core", "loading_model", "draining", "failed"] = phase.value

@@ -1,54 +1,87 @@
-"""`/openapi.json`: the API's description, made from the body types."""
+"""`/openapi.json`: the API's description, written from `operations` and the body types."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from helios.server.answers import (
-    ChatChunk,
-    ChatCompletion,
-    Completion,
-    Health,
-    ModelList,
-    Readiness,
-    Version,
-)
-from helios.server.answers import Model as ModelAnswer
-from helios.server.bodies import ChatRequest, CompletionRequest
-from helios.server.failures import ErrorBody
+from helios.server.bodies import GenerationRequest
+from helios.server.failures import ApiError, ErrorBody
+from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
+from helios.server.unsupported import neutral_values
 from helios.version import VERSION
 
-_TYPES: Final = (
-    ChatRequest,
-    CompletionRequest,
-    ChatCompletion,
-    ChatChunk,
-    Completion,
-    ModelAnswer,
-    ModelList,
-    Health,
-    Readiness,
-    Version,
-    ErrorBody,
-)
+# What an error status means, and an example of one that comes with it.
+_ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
+    400: (
+        "The body is invalid or asks for something unsupported; `param` names the field.",
+        ApiError(400, "temperature: …", code="invalid_value", param="temperature"),
+    ),
+    404: (
+        "There is no such model, or no such request.",
+        ApiError(404, "there is no model 'gpt'", code="model_not_found", param="model"),
+    ),
+    413: (
+        "The body is too large.",
+        ApiError(
+            413,
+            "the body is larger than 16777216 bytes. Send a smaller one",
+            code="body_too_large",
+        ),
+    ),
+    429: (
+        "All admission permits are taken.",
+        ApiError(429, "the queue is full. Try again later", code="queue_full"),
+    ),
+    500: (
+        "The model failed.",
+        ApiError(500, "executing the request failed", code="execution_failed"),
+    ),
+    503: (
+        "The server is loading or draining, or the request wasn't admitted.",
+        ApiError(503, "the model is being loaded. Try again in a moment", code="loading_model"),
+    ),
+}
+_RETRYING: Final = (429, 503)
 
-_ERRORS: Final = {
-    400: "The body is invalid or asks for something unsupported; `param` names the field.",
-    404: "There is no such model.",
-    413: "The body is too large.",
-    429: "All admission permits are taken.",
-    500: "The model failed.",
-    503: "The server is loading or draining, or the request wasn't admitted.",
+_HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "x-request-id": {
+        "description": "The client's own id, or a fresh one; the server's log has it.",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+    },
+    "x-helios-ignored": {
+        "description": "Names of body fields that have no meaning here, with commas between.",
+        "schema": {"type": "string"},
+    },
+    "retry-after": {
+        "description": "Seconds after which to try again.",
+        "schema": {"type": "string", "pattern": "^[0-9]+$"},
+    },
+}
+_REQUEST_ID: Final = {
+    "name": "x-request-id",
+    "in": "header",
+    "description": "Your own name for the request: up to 128 printable ASCII characters without"
+    " spaces. Anything else is replaced.",
+    "schema": {"type": "string"},
 }
 
 
 def describe() -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
-    _, components = msgspec.json.schema_components(
-        _TYPES, ref_template="#/components/schemas/{name}"
+    types = {id(kind): kind for operation in OPERATIONS for kind in _types(operation)}
+    _, schemas = msgspec.json.schema_components(
+        types.values(), ref_template="#/components/schemas/{name}"
     )
+    for kind in types.values():
+        if issubclass(kind, GenerationRequest):
+            _say_what_is_supported(schemas[kind.__name__]["properties"])
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -56,130 +89,112 @@ def describe() -> dict[str, Any]:
             "version": VERSION,
             "description": "An OpenAI-compatible API over one prepared model.",
         },
-        "paths": {
-            "/v1/chat/completions": _generation(
-                "createChatCompletion",
-                "Answer a conversation",
-                "ChatRequest",
-                "ChatCompletion",
-                "ChatChunk",
-            ),
-            "/v1/completions": _generation(
-                "createCompletion",
-                "Continue a text",
-                "CompletionRequest",
-                "Completion",
-                "Completion",
-            ),
-            "/v1/models": _read("listModels", "The served models", "ModelList"),
-            "/v1/models/{model}": _one_model(),
-            "/health": _read("readHealth", "Whether the server works", "Health", failing=500),
-            "/ready": _read("readReadiness", "Whether it answers now", "Readiness", failing=503),
-            "/version": _read("readVersion", "What runs here", "Version"),
-            "/metrics": _text("readMetrics", "Prometheus metrics"),
-            "/reset_prefix_cache": _reset(),
-            "/openapi.json": _object("readDescription", "This document"),
-        },
-        "components": {"schemas": components},
-    }
-
-
-def _reference(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _json_content(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": _reference(name)}}
-
-
-def _error_responses(*statuses: int) -> dict[str, Any]:
-    return {
-        str(status): {"description": _ERRORS[status], "content": _json_content("ErrorBody")}
-        for status in statuses
-    }
-
-
-def _generation(
-    operation: str, summary: str, request: str, answer: str, chunk: str
-) -> dict[str, Any]:
-    success = {
-        "description": "The answer, or with `stream: true` its chunks as server-sent events."
-        " A stream that fails ends with an ErrorBody event and without `[DONE]`.",
-        "headers": {
-            "x-request-id": {
-                "description": "The client's own id, or a fresh one.",
-                "schema": {"type": "string"},
-            },
-            "x-helios-ignored": {
-                "description": "Names of body fields that have no meaning here.",
-                "schema": {"type": "string"},
-            },
-        },
-        "content": {
-            **_json_content(answer),
-            "text/event-stream": {"schema": _reference(chunk)},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "headers": _HEADERS,
+            "parameters": {"x-request-id": _REQUEST_ID},
         },
     }
-    return {
-        "post": {
-            "operationId": operation,
-            "summary": summary,
-            "requestBody": {"required": True, "content": _json_content(request)},
-            "responses": {"200": success, **_error_responses(*_ERRORS)},
-        }
+
+
+def _types(operation: Operation) -> Iterator[type]:
+    """The types of an operation's bodies, of errors too."""
+    yield ErrorBody
+    yield from (kind for kind in (operation.body, operation.other_body) if kind is not None)
+    for answer in operation.answers.values():
+        yield from (kind for kind in answer.contents.values() if isinstance(kind, type))
+
+
+def _say_what_is_supported(properties: dict[str, Any]) -> None:
+    """Adds the values that a field may have which isn't supported yet."""
+    for name, schema in properties.items():
+        values = neutral_values(name)
+        if values is not None:
+            schema["enum"] = [None, *values]
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [
+            *(_path_parameter(name, text) for name, text in operation.parameters.items()),
+            {"$ref": "#/components/parameters/x-request-id"},
+        ],
+        "responses": {
+            **{str(status): _answer(answer) for status, answer in operation.answers.items()},
+            **{str(status): _error(status) for status in operation.errors},
+        },
     }
-
-
-def _read(
-    operation: str, summary: str, answer: str, *, failing: int | None = None
-) -> dict[str, Any]:
-    responses = {"200": {"description": summary, "content": _json_content(answer)}}
-    if failing is not None:
-        responses[str(failing)] = {
-            "description": "It doesn't; the body says why.",
-            "content": _json_content(answer),
-        }
-    return {"get": {"operationId": operation, "summary": summary, "responses": responses}}
-
-
-def _one_model() -> dict[str, Any]:
-    described = _read("readModel", "One served model", "Model")
-    described["get"]["parameters"] = [
-        {
-            "name": "model",
-            "in": "path",
-            "required": True,
-            "description": "A served id or alias.",
-            "schema": {"type": "string"},
-        }
-    ]
-    described["get"]["responses"].update(_error_responses(404))
+    if operation.body is not None:
+        schema = _schema(operation.body)
+        if operation.other_body is not None:
+            schema = {"anyOf": [schema, _schema(operation.other_body)]}
+        content: dict[str, Any] = {"schema": schema}
+        if operation.examples:
+            content["examples"] = {
+                name: {"value": value} for name, value in operation.examples.items()
+            }
+        described["requestBody"] = {"required": True, "content": {JSON: content}}
     return described
 
 
-def _reset() -> dict[str, Any]:
+def _path_parameter(name: str, description: str) -> dict[str, Any]:
     return {
-        "post": {
-            "operationId": "resetPrefixCache",
-            "summary": "Reuse nothing that was computed before, from files neither",
-            "responses": {
-                "200": {
-                    "description": "It is so.",
-                    "content": {"application/json": {"schema": {"type": "object"}}},
-                },
-                **_error_responses(500, 503),
-            },
-        }
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": description,
+        "schema": {"type": "string"},
     }
 
 
-def _text(operation: str, summary: str) -> dict[str, Any]:
-    content = {"text/plain": {"schema": {"type": "string"}}}
-    responses = {"200": {"description": summary, "content": content}}
-    return {"get": {"operationId": operation, "summary": summary, "responses": responses}}
+def _answer(answer: Answer) -> dict[str, Any]:
+    return {
+        "description": answer.description,
+        "headers": _headers(*answer.headers),
+        "content": {
+            media_type: {"schema": _event(schema) if media_type == EVENTS else _schema(schema)}
+            for media_type, schema in answer.contents.items()
+        },
+    }
 
 
-def _object(operation: str, summary: str) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"type": "object"}}}
-    responses = {"200": {"description": summary, "content": content}}
-    return {"get": {"operationId": operation, "summary": summary, "responses": responses}}
+def _event(schema: Schema) -> dict[str, Any]:
+    """One server-sent event: OpenAPI 3.1 has no schema for all of them."""
+    chunk = {"anyOf": [_schema(schema), _schema(ErrorBody)]}
+    return {
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "data": {
+                "type": "string",
+                "anyOf": [
+                    {"const": "[DONE]"},
+                    {"contentMediaType": JSON, "contentSchema": chunk},
+                ],
+            }
+        },
+    }
+
+
+def _error(status: int) -> dict[str, Any]:
+    description, example = _ERRORS[status]
+    return {
+        "description": description,
+        "headers": _headers(*(("retry-after",) if status in _RETRYING else ())),
+        "content": {
+            JSON: {"schema": _schema(ErrorBody), "example": msgspec.to_builtins(example.body)}
+        },
+    }
+
+
+def _headers(*more: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in ("x-request-id", *more)}
+
+
+def _schema(schema: Schema) -> dict[str, Any]:
+    if isinstance(schema, type):
+        return {"$ref": f"#/components/schemas/{schema.__name__}"}
+    return dict(schema)

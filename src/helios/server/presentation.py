@@ -54,7 +54,11 @@ class AnswerIdentity:
 
 
 class Presenter(Protocol):
-    """Turns one request's steps into encoded JSON."""
+    """Turns one request's steps into encoded JSON. With `text_only` nothing is said of single
+    tokens: steps need not have them, and a chunk before a choice's last has nothing but text that
+    isn't the same in all of them."""
+
+    text_only: bool
 
     def opening(self, choices: int = 1) -> list[bytes]:
         """Chunks that precede the first token of so many choices."""
@@ -87,6 +91,7 @@ class ChatPresenter:
         self._usage: UnsetType | None = None if include_usage else UNSET
         self._observation = observation
         self._prompt_ids = list(prompt_tokens) if observation.token_ids else UNSET
+        self.text_only = not logprobs and not observation.token_ids
 
     def opening(self, choices: int = 1) -> list[bytes]:
         """One chunk a choice with the role, and the prompt's ids for who observes."""
@@ -216,6 +221,7 @@ class CompletionPresenter:
     def __init__(self, identity: AnswerIdentity, *, logprobs: bool, include_usage: bool) -> None:
         self._identity = identity
         self._logprobs = logprobs
+        self.text_only = not logprobs
         self._usage: UnsetType | None = None if include_usage else UNSET
 
     def opening(self, choices: int = 1) -> list[bytes]:

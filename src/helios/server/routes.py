@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -12,17 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helios.errors import HeliosError
-from helios.server import exposition
-from helios.server.answers import Health, Model, ModelList, Version
-from helios.server.exposition import Family
+from helios.server.capabilities import capabilities
+from helios.server.exposition import CONTENT_TYPE
 from helios.server.failures import ApiError
 from helios.server.lifecycle import Lifecycle, ServedModel
-from helios.server.metrics import HttpMetrics, worker_families
+from helios.server.metrics import HttpMetrics
+from helios.server.models import Model, ModelList
+from helios.server.options import HttpOptions
+from helios.server.scrape import scrape
+from helios.server.server_info import server_info
+from helios.server.state_answers import Health, Version
 from helios.version import VERSION
 
 _READ: Final = ["GET"]
-_STATISTICS_SECONDS: Final = 1.0
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -36,13 +37,15 @@ def json_response(
     )
 
 
-def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
+def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions) -> list[Route]:
     """Routes over the process's state."""
 
     async def health(request: Request) -> Response:
         error = lifecycle.error
         if error is not None:
             return json_response(Health("failed", str(error)), 500)
+        if lifecycle.stalled:
+            return json_response(Health("stalled", lifecycle.stalled), 503)
         if lifecycle.unsound:
             return json_response(Health("unsound", lifecycle.unsound), 500)
         return json_response(Health("ok"))
@@ -66,10 +69,13 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
                 return json_response(model)
         raise ApiError(404, f"there is no model {name!r}", code="model_not_found", param="model")
 
+    async def read_server_info(request: Request) -> Response:
+        return json_response(server_info(lifecycle))
+
     async def read_metrics(request: Request) -> Response:
-        families = metrics.families(lifecycle)
-        families += await _worker_metrics(lifecycle.model)
-        return Response(exposition.render(families), media_type=exposition.CONTENT_TYPE)
+        snapshot = metrics.snapshot(lifecycle.model)
+        text = await scrape(lifecycle, snapshot, vllm_names=options.vllm_metrics)
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def openapi(request: Request) -> Response:
         return Response(_description(), media_type="application/json")
@@ -80,26 +86,19 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics) -> list[Route]:
         Route("/health", health, methods=_READ),
         Route("/ready", ready, methods=_READ),
         Route("/version", version, methods=_READ),
+        Route("/server_info", read_server_info, methods=_READ),
         Route("/metrics", read_metrics, methods=_READ),
         Route("/openapi.json", openapi, methods=_READ),
     ]
 
 
 def _models(served: ServedModel) -> list[Model]:
-    context = served.frontend.contract.max_context_tokens
-    return [Model(name, served.created, served.namespace, context) for name in served.names]
-
-
-async def _worker_metrics(model: ServedModel | None) -> list[Family]:
-    """None from a worker that isn't there or doesn't answer; the process's own metrics stay
-    readable."""
-    if model is None:
-        return []
-    try:
-        async with asyncio.timeout(_STATISTICS_SECONDS):
-            return worker_families(await model.client.statistics())
-    except (HeliosError, TimeoutError):
-        return []
+    context = served.ready.max_context_tokens
+    able = capabilities(served)
+    return [
+        Model(name, served.created, served.namespace, served.served_id, context, context, able)
+        for name in served.names
+    ]
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import HttpServer
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
+from helios.server.server import ServerOptions
 from helios.wording import counted, show_size
 from helios.worker.client import ModelClient
 from helios.worker.launch import LaunchedWorker
@@ -37,11 +38,11 @@ def serve(
     worker: LaunchedWorker,
     listener: socket.socket,
     report: Callable[[str], None],
-    frontend_workers: int | None = None,
+    options: ServerOptions,
 ) -> None:
-    """Serves on `listener` until a signal, then ends the worker; `frontend_workers` None takes the
-    core's. Raises HeliosError if frontend or model can't be loaded."""
-    asyncio.run(_serve(core, worker, listener, report, frontend_workers))
+    """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend or
+    model can't be loaded."""
+    asyncio.run(_serve(core, worker, listener, report, options))
 
 
 async def _serve(
@@ -49,13 +50,15 @@ async def _serve(
     worker: LaunchedWorker,
     listener: socket.socket,
     report: Callable[[str], None],
-    frontend_workers: int | None,
+    options: ServerOptions,
 ) -> None:
     client = await ModelClient.attach(worker)
     try:
         lifecycle = Lifecycle()
-        http = HttpServer(build_app(lifecycle), lifecycle)
-        loading = asyncio.create_task(_load(lifecycle, core, client, report, frontend_workers))
+        http = HttpServer(build_app(lifecycle, options.http), lifecycle)
+        loading = asyncio.create_task(
+            _load(lifecycle, core, client, report, options.frontend_workers)
+        )
         loading.add_done_callback(http.stop_after_failure)
         await http.run_on(listener)
         loading.cancel()
@@ -137,4 +140,5 @@ def _served_model(
         digest=core.digest,
         ready=ready,
         created=int(time.time()),
+        preparation_slots=workers,
     )

@@ -1,15 +1,10 @@
-"""Server-sent events: frames, headers, and how a stream ends well or badly."""
+"""Server-sent events: headers, frames, and how a stream ends well."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Final
 
-import msgspec
 from starlette.types import Send
-
-from helios.server.failures import ApiError
 
 DONE: Final = b"data: [DONE]\n\n"
 _HEADERS: Final = {
@@ -19,30 +14,12 @@ _HEADERS: Final = {
 }
 
 
-async def send_stream(
-    send: Send, events: AsyncGenerator[bytes, None], headers: dict[str, str]
-) -> None:
-    """Sends each event as it comes, then `[DONE]`.
-
-    Headers leave before the first event. An ApiError among the events becomes one last error
-    event, and no `[DONE]` follows it.
-    """
+async def begin_stream(send: Send, headers: dict[str, str]) -> None:
+    """Sends a stream's status and headers."""
     raw = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in (_HEADERS | headers).items()]
     await send({"type": "http.response.start", "status": 200, "headers": raw})
-    end = DONE
-    async with aclosing(events):
-        try:
-            async for event in events:
-                await _send_body(send, frame(event), more=True)
-        except ApiError as error:
-            end = frame(msgspec.json.encode(error.body))
-    await _send_body(send, end, more=False)
 
 
 def frame(event: bytes) -> bytes:
     """One event; `event` is JSON and so has no line break."""
     return b"data: " + event + b"\n\n"
-
-
-async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -96,3 +96,9 @@ def unsupported_fields(body: Mapping[str, Any]) -> Iterator[str]:
 def is_unsupported(name: str) -> bool:
     """Whether the field is known; with a neutral value it is accepted."""
     return name in _NEUTRAL
+
+
+def neutral_values(name: str) -> Sequence[Any] | None:
+    """The values besides null that a known field may have, or None where the field isn't known or
+    is supported."""
+    return _NEUTRAL.get(name)

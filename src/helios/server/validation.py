@@ -6,12 +6,9 @@ server would have to ignore although it changes the answer, and which fields doe
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
-
-import msgspec
 
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.server.bodies import (
@@ -23,10 +20,9 @@ from helios.server.bodies import (
     StreamOptions,
 )
 from helios.server.failures import invalid, not_supported
+from helios.server.json_bodies import converted, json_object, unknown_within
 from helios.server.unsupported import is_unsupported, unsupported_fields
 
-_PATH: Final = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>.*)`$", re.DOTALL)
-_MISSING: Final = re.compile(r"^Object missing required field `(?P<field>.*)`$")
 # Fields that give an answer's form, and the values that don't.
 STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
     "response_format": {"type": "text"},
@@ -57,7 +53,7 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     """A chat body. Raises ApiError 400 naming the field at fault."""
     decoded = _decode(data, ChatRequest)
     request = decoded.request
-    _check_messages(request)
+    check_messages(request.messages)
     _check_top_logprobs("top_logprobs", request.top_logprobs)
     if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs needs logprobs: true. Set it or leave it out")
@@ -102,10 +98,10 @@ def single_prompt(request: CompletionRequest) -> str | list[int]:
     return only
 
 
-def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
+def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """The messages as templates read them."""
-    messages = []
-    for message in request.messages:
+    rendering = []
+    for message in messages:
         content = message.content
         if isinstance(content, list):
             content = "\n".join(part.text or "" for part in content)
@@ -114,28 +110,13 @@ def chat_messages(request: ChatRequest) -> list[dict[str, Any]]:
             rendered["name"] = message.name
         if message.reasoning_content is not None:
             rendered["reasoning_content"] = message.reasoning_content
-        messages.append(rendered)
-    return messages
+        rendering.append(rendered)
+    return rendering
 
 
 def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
-    try:
-        raw = msgspec.json.decode(data)
-    except msgspec.ValidationError as error:
-        # It is JSON, but has a number that nothing could hold.
-        field = _field_at_fault(data)
-        what = str(error).partition(" - at ")[0]
-        raise invalid(field, f"{field}: {what}" if field else what) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise invalid(None, f"the body is not valid JSON: {error}", code="invalid_json") from None
-    except RecursionError:
-        raise invalid(None, "the body is nested too deeply", code="invalid_json") from None
-    if not isinstance(raw, dict):
-        raise invalid(None, "the body must be a JSON object", code="invalid_json")
-    try:
-        request = msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise _type_error(str(error)) from None
+    raw = json_object(data)
+    request = converted(raw, kind)
     _check_combinations(raw)
     for field in unsupported_fields(raw):
         raise not_supported(field, "Leave it out")
@@ -143,50 +124,27 @@ def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
     return Decoded(request, tuple(sorted(_unknown(raw, kind))))
 
 
-def _field_at_fault(data: bytes) -> str | None:
-    """The top-level field of a body whose value can't be decoded."""
-    try:
-        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except msgspec.ValidationError:
-        return None
-    for name, value in fields.items():
-        try:
-            msgspec.json.decode(value)
-        except msgspec.ValidationError:
-            return name
-    return None
-
-
 def _unknown(raw: Mapping[str, Any], kind: type[GenerationRequest]) -> set[str]:
     """Names of fields that have no meaning here; those within messages are named together."""
     known = set(kind.__struct_fields__)
     names = {name for name in raw if name not in known and not is_unsupported(name)}
     if kind is ChatRequest:
-        for message in raw["messages"]:
-            names |= _unknown_within(message, ChatMessage, "messages[].")
-            if isinstance(message.get("content"), list):
-                for part in message["content"]:
-                    names |= _unknown_within(part, ContentPart, "messages[].content[].")
+        names |= unknown_in_messages(raw["messages"])
     options = raw.get("stream_options")
     if options is not None:
-        names |= _unknown_within(options, StreamOptions, "stream_options.")
+        names |= unknown_within(options, StreamOptions, "stream_options.")
     return names
 
 
-def _unknown_within(raw: Mapping[str, Any], kind: type[msgspec.Struct], prefix: str) -> set[str]:
-    known = kind.__struct_fields__
-    return {prefix + name for name in raw if name not in known}
-
-
-def _type_error(text: str) -> Exception:
-    """An ApiError for msgspec's `what - at `$.path``."""
-    found = _PATH.match(text)
-    what, path = (found["what"], found["path"]) if found else (text, "")
-    missing = _MISSING.match(what)
-    if missing:
-        field = f"{path}.{missing['field']}" if path else missing["field"]
-        return invalid(field, f"{field} is missing. Add it", code="missing_field")
-    return invalid(path or None, f"{path}: {what}" if path else what, code="invalid_type")
+def unknown_in_messages(messages: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Names of messages' fields that have no meaning here."""
+    names: set[str] = set()
+    for message in messages:
+        names |= unknown_within(message, ChatMessage, "messages[].")
+        if isinstance(message.get("content"), list):
+            for part in message["content"]:
+                names |= unknown_within(part, ContentPart, "messages[].content[].")
+    return names
 
 
 def _check_combinations(raw: Mapping[str, Any]) -> None:
@@ -219,10 +177,11 @@ def _check_shared(request: GenerationRequest) -> None:
         raise invalid("stream_options", "stream_options needs stream: true. Set it or leave it out")
 
 
-def _check_messages(request: ChatRequest) -> None:
-    if not request.messages:
+def check_messages(messages: Sequence[ChatMessage]) -> None:
+    """Raises ApiError 400 naming what of a conversation no template here could read."""
+    if not messages:
         raise invalid("messages", "messages is empty. Send at least one message")
-    for index, message in enumerate(request.messages):
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if message.role in ("tool", "function"):
             raise not_supported(f"{where}.role", "Tools are not supported yet")

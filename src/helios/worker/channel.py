@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from helios.errors import ExecutionError
-from helios.worker.messages import FromWorker, ToWorker
+from helios.worker.messages import FromProcess, FromWorker, ToProcess, ToWorker
 
 _LENGTH: Final = struct.Struct("<I")
 _BATCH_LIMIT_NBYTES: Final = 1 << 30
@@ -31,7 +31,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 Message = TypeVar("Message")
 
 
-def encode_batch(messages: Sequence[ToWorker | FromWorker]) -> bytes:
+def encode_batch(messages: Sequence[FromProcess | ToProcess]) -> bytes:
     """A batch as it goes over a socket."""
     body = _ENCODER.encode(messages)
     return _LENGTH.pack(len(body)) + body
@@ -90,17 +90,18 @@ class WorkerChannel(Protocol):
         """Sends a batch without ever waiting for the reader."""
 
 
-class SocketChannel:
-    """The worker's end over a stream socket, which it owns from now on.
+class SocketEnd(Generic[Message]):
+    """The worker's end of a stream socket, which it owns from now on; `message_type` is what
+    arrives.
 
     What the socket doesn't take at once stays in a buffer and goes on whenever the worker sends
     or receives. The buffer is bounded by what the admitted requests may still emit.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, message_type: Any) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._decoder: BatchDecoder[ToWorker] = BatchDecoder(ToWorker)
+        self._decoder: BatchDecoder[Message] = BatchDecoder(message_type)
         self._unsent = bytearray()
         self._closed = False
         self._readable = select.poll()
@@ -113,7 +114,16 @@ class SocketChannel:
         """Whether the client has gone."""
         return self._closed
 
-    def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[ToWorker]:
+    def fileno(self) -> int:
+        """The socket's descriptor, to poll it."""
+        return self._connection.fileno()
+
+    @property
+    def unsent_nbytes(self) -> int:
+        """Bytes that the socket hasn't taken yet."""
+        return len(self._unsent)
+
+    def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[Message]:
         """As `WorkerChannel.receive`. Raises ExecutionError where what arrives is no message."""
         waits = block
         while True:
@@ -125,7 +135,7 @@ class SocketChannel:
             waits = timeout_ms is None
             (self._either if self._unsent else self._readable).poll(timeout_ms)
 
-    def send(self, messages: Sequence[FromWorker]) -> None:
+    def send(self, messages: Sequence[ToProcess]) -> None:
         """As `WorkerChannel.send`."""
         if not self._closed:
             self._unsent += encode_batch(messages)
@@ -140,8 +150,8 @@ class SocketChannel:
         except OSError:
             self._lose()
 
-    def _pull(self) -> list[ToWorker]:
-        messages: list[ToWorker] = []
+    def _pull(self) -> list[Message]:
+        messages: list[Message] = []
         try:
             while not self._closed:
                 received = self._connection.recv(_RECEIVE_NBYTES)
@@ -170,6 +180,13 @@ class SocketChannel:
             self._push()
         self._connection.close()
         self._lose()
+
+
+class SocketChannel(SocketEnd[ToWorker]):
+    """The worker's channel to its only client."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection, ToWorker)
 
 
 class InProcessChannel:

@@ -1,58 +1,76 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
-All methods run on the event loop's thread. Each request has a queue that grows as events arrive,
-up to what the request may have (`event_budget`), so a slow reader holds up nobody. When the worker
-dies, every pending request gets a typed error and `failure` says why from then on.
+All methods run on the event loop's thread. Each request has a recipient that is given its events
+as they arrive, up to as many as the request may have (`event_budget`), and keeps what its reader
+isn't ready for: a slow reader holds up nobody. When the worker dies, every pending request gets a
+typed error and `failure` says why from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
-from collections import deque
-from collections.abc import AsyncGenerator
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from typing import Final
 
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.event_budget import event_budget
+from helios.worker.ingress import IngressRoom
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
+    Asked,
+    AskResult,
     BooksBroken,
     Cancel,
-    FailedEvent,
-    Finish,
-    FromWorker,
+    FromProcess,
     PrefixCacheReset,
+    Progress,
+    ReadProgress,
     ReadStatistics,
-    RejectedEvent,
     ResetPrefixCache,
     Shutdown,
     Statistics,
     Submit,
-    TokensEvent,
+    Taken,
+    ToProcess,
     ToWorker,
     WorkerFailed,
     WorkerReady,
+    cancelled,
 )
+from helios.worker.peers import AnswerPeer, Peers
+from helios.worker.questions import Answer, Questions
+from helios.worker.recipient import QueueRecipient, Recipient, RequestEvent, ends
 
-RequestEvent = TokensEvent | RejectedEvent | FailedEvent
-_Handed = WorkerReady | RequestEvent | Statistics | BooksBroken | PrefixCacheReset
+_Handed = WorkerReady | Statistics | BooksBroken | PrefixCacheReset | Progress | Taken
 
 _RECEIVE_NBYTES: Final = 1 << 18
 # The worker has nothing to lose, so one that is slow to end may be killed.
 _CLOSE_TIMEOUT_S: Final = 2.0
 
 
+@dataclass(slots=True)
+class _Pending:
+    """A request that hasn't ended. The worker may send `events_left` more."""
+
+    recipient: Recipient
+    events_left: int
+
+
 class ModelClient:
-    """Use `attach`; `close` ends the worker."""
+    """Use `attach` for the process that has launched the worker, whose `close` ends it, or `join`
+    for another one."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: subprocess.Popen[bytes] | None,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        processes: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._process = process
@@ -60,22 +78,32 @@ class ModelClient:
         self._writer = writer
         self._loop = loop
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
-        self._requests: dict[int, asyncio.Queue[RequestEvent | HeliosError]] = {}
-        self._statistics: deque[asyncio.Future[Statistics]] = deque()
-        self._resets: deque[asyncio.Future[None]] = deque()
-        self._outgoing: list[ToWorker] = []
+        self._requests: dict[int, _Pending] = {}
+        self._questions = Questions()
+        self._outgoing: list[FromProcess] = []
+        self._room = IngressRoom(self._post)
         self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._unsound = ""
         self._ending = False
+        self._processes = processes
+        self._peers = Peers(self._post) if processes > 1 else None
         self._reading = loop.create_task(self._read(), name="helios worker messages")
 
     @classmethod
-    async def attach(cls, worker: LaunchedWorker) -> ModelClient:
+    async def attach(cls, worker: LaunchedWorker, processes: int = 1) -> ModelClient:
         """A client of a worker that has just been launched and that loads the model while the
-        caller goes on (see `ready`). The client owns both its process and its socket."""
+        caller goes on (see `ready`). The client owns both its process and its socket. So many
+        HTTP processes share the worker."""
         reader, writer = await asyncio.open_connection(sock=worker.connection)
-        return cls(worker.process, reader, writer)
+        return cls(worker.process, reader, writer, processes)
+
+    @classmethod
+    async def join(cls, connection: socket.socket, processes: int) -> ModelClient:
+        """A client of a worker that another process has launched, over a connection of its own,
+        which it owns."""
+        reader, writer = await asyncio.open_connection(sock=connection)
+        return cls(None, reader, writer, processes)
 
     @property
     def failure(self) -> HeliosError | None:
@@ -91,68 +119,104 @@ class ModelClient:
         """Waits for the end of start-up. Raises the error that kept the worker from serving."""
         return await asyncio.shield(self._ready)
 
+    def begin(self, request: Submit, recipient: Recipient) -> None:
+        """Sends a request, whose events go to `recipient` up to the one that ends it, or until
+        `leave`. Raises the worker's failure if it is dead; if it dies later the recipient hears
+        so."""
+        if self._failure is not None:
+            raise self._failure
+        request_id = request.request_id
+        if self._ending:
+            if recipient.take(cancelled(request_id)):
+                self._loop.call_soon(recipient.deliver)
+            return
+        assert request_id not in self._requests, "a pending request has this id"
+        budget = event_budget(request, self._event_capacity)
+        self._requests[request_id] = _Pending(recipient, budget)
+        self._room.submit(request)
+
+    def leave(self, request_id: int) -> None:
+        """Nobody hears the request any more: it is cancelled, unless it has ended."""
+        if self._requests.pop(request_id, None) is None:
+            return
+        if not self._room.withdraw(request_id):
+            self._post(Cancel(request_id))
+
     async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
         """A request's events, up to the one that ends it. Dropping or closing the iterator
         earlier cancels the request. Raises the worker's failure if it dies meanwhile."""
-        if self._failure is not None:
-            raise self._failure
-        if self._ending:
-            yield _cancelled(request.request_id)
-            return
-        assert request.request_id not in self._requests, "a pending request has this id"
-        events: asyncio.Queue[RequestEvent | HeliosError] = asyncio.Queue(
-            event_budget(request, self._event_capacity)
-        )
-        self._requests[request.request_id] = events
-        self._post(request)
-        ended = False
+        events = QueueRecipient()
+        self.begin(request, events)
         try:
+            ended = False
             while not ended:
-                event = await events.get()
-                if isinstance(event, HeliosError):
-                    ended = True
-                    raise event
-                ended = not isinstance(event, TokensEvent) or event.finish != 0
+                event = await events.next()
+                ended = ends(event)
                 yield event
         finally:
-            del self._requests[request.request_id]
-            if not ended:
-                self._post(Cancel(request.request_id))
+            self.leave(request.request_id)
 
     def cancel(self, request_id: int) -> None:
         """Ends a request; its iterator still gives what arrived, then a `cancelled` finish."""
-        self._post(Cancel(request_id))
+        if not self._room.withdraw(request_id):
+            self._post(Cancel(request_id))
+        elif (pending := self._requests.pop(request_id, None)) is not None and (
+            pending.recipient.take(cancelled(request_id))
+        ):
+            pending.recipient.deliver()
 
     def cancel_all(self) -> None:
         """Ends every request with a `cancelled` finish, and so every one that still comes. Their
-        iterators end at once, even if the worker no longer answers."""
+        recipients hear it at once, even if the worker no longer answers."""
         self._ending = True
-        for request_id, events in self._requests.items():
-            self._post(Cancel(request_id))
-            events.put_nowait(_cancelled(request_id))
+        pending, self._requests = self._requests, {}
+        for request_id, one in pending.items():
+            if not self._room.withdraw(request_id):
+                self._post(Cancel(request_id))
+            one.recipient.take(cancelled(request_id))
+        for one in pending.values():
+            one.recipient.deliver()
 
     async def statistics(self) -> Statistics:
         """Counters and gauges now. Raises the worker's failure if it is dead."""
-        if self._failure is not None:
-            raise self._failure
-        answer: asyncio.Future[Statistics] = self._loop.create_future()
-        self._statistics.append(answer)
-        self._post(ReadStatistics())
-        return await answer
+        return await self._ask(ReadStatistics(), Statistics)
 
     async def reset_prefix_cache(self) -> None:
         """Returns once no request can reuse what was computed before, from second tiers neither.
         Raises the worker's failure if it is dead or dies meanwhile."""
+        await self._ask(ResetPrefixCache(), PrefixCacheReset)
+
+    async def progress(self) -> Progress:
+        """Whether there is work, and how far the device has come with it. A worker that is stuck
+        doesn't answer. Raises the worker's failure if it is dead or dies meanwhile."""
+        return await self._ask(ReadProgress(), Progress)
+
+    async def _ask(self, question: ToWorker, kind: type[Answer]) -> Answer:
         if self._failure is not None:
             raise self._failure
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._resets.append(done)
-        self._post(ResetPrefixCache())
-        await done
+        answer = self._questions.ask(kind)
+        self._post(question)
+        return await answer
+
+    async def ask_peers(self, kind: str, payload: bytes) -> list[bytes]:
+        """What the other HTTP processes answer; none where there are none. As `Peers.ask`."""
+        if self._failure is not None:
+            raise self._failure
+        return [] if self._peers is None else await self._peers.ask(kind, payload)
+
+    def answer_peers(self, answer: AnswerPeer) -> None:
+        """`answer` is what others get from now on."""
+        if self._peers is not None:
+            self._peers.answer = answer
 
     async def close(self) -> None:
-        """Ends the worker: what is in flight on the device finishes, requests are cancelled. A
-        worker that is still loading or doesn't end in time is killed. Idempotent."""
+        """Ends the worker, if this process has launched it: what is in flight on the device
+        finishes, requests are cancelled. A worker that is still loading or doesn't end in time is
+        killed. A process that has joined only leaves, which cancels its requests. Idempotent."""
+        if self._process is None:
+            self._writer.close()
+            await self._reading
+            return
         if self._ready.done():
             self._post(Shutdown())
         else:
@@ -167,7 +231,7 @@ class ModelClient:
 
     # ------------------------------------------------------------ transport
 
-    def _post(self, message: ToWorker) -> None:
+    def _post(self, message: FromProcess) -> None:
         """Sends a message, together with what else is posted in this turn of the event loop."""
         if self._failure is not None:
             return
@@ -182,71 +246,82 @@ class ModelClient:
 
     async def _read(self) -> None:
         """Hands on messages until the worker's end of the socket closes, then says why."""
-        decoder: BatchDecoder[FromWorker] = BatchDecoder(FromWorker)
+        decoder: BatchDecoder[ToProcess] = BatchDecoder(ToProcess)
         failure: HeliosError | None = None
         try:
             while received := await self._reader.read(_RECEIVE_NBYTES):
-                for message in decoder.feed(received):
-                    if isinstance(message, WorkerFailed):
-                        failure = _error_of(message)
-                    else:
-                        self._hand_on(message)
+                failure = self._take(decoder.feed(received)) or failure
         except ConnectionError:
             pass  # the worker was killed; its status says more
         except HeliosError as error:
             failure = failure or error
-            self._process.kill()
-        status = await asyncio.to_thread(self._process.wait)
-        self._fail(
-            failure
-            or ExecutionError(
-                f"the process ended with status {status}", where="model worker", remedy=_RESTART
+            if self._process is not None:
+                self._process.kill()
+        ended = "the process has gone"
+        if self._process is not None:
+            ended = f"the process ended with status {await asyncio.to_thread(self._process.wait)}"
+        self._fail(failure or ExecutionError(ended, where="model worker", remedy=_RESTART))
+
+    def _take(self, messages: Iterable[ToProcess]) -> HeliosError | None:
+        """Hands a batch on; what it says of the worker's failure, if anything."""
+        failure: HeliosError | None = None
+        waiting: list[Recipient] = []
+        for message in messages:
+            if isinstance(message, RequestEvent):
+                recipient = self._recipient(message)
+                if recipient is not None and recipient.take(message):
+                    waiting.append(recipient)
+            elif isinstance(message, Asked | AskResult):
+                assert self._peers is not None, "only processes with peers hear of them"
+                self._peers.hear(message)
+            elif isinstance(message, WorkerFailed):
+                failure = _error_of(message)
+            else:
+                self._hand_on(message)
+        for recipient in waiting:
+            recipient.deliver()
+        return failure
+
+    def _recipient(self, event: RequestEvent) -> Recipient | None:
+        """Who hears an event; None if its reader has gone."""
+        pending = self._requests.get(event.request_id)
+        if pending is None:
+            return None
+        pending.events_left -= 1
+        if pending.events_left < 0:
+            raise ExecutionError(
+                f"request {event.request_id} had more events than its output can have",
+                where="model worker",
+                remedy=_RESTART,
             )
-        )
+        if ends(event):
+            del self._requests[event.request_id]
+        return pending.recipient
 
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
             self._event_capacity = message.event_capacity
+            # Each process has its share of the worker's ingress.
+            self._room.open(max(1, message.queue_capacity // self._processes))
             self._ready.set_result(message)
-        elif isinstance(message, Statistics):
-            answer = self._statistics.popleft()
-            if not answer.done():
-                answer.set_result(message)
-        elif isinstance(message, PrefixCacheReset):
-            reset = self._resets.popleft()
-            if not reset.done():
-                reset.set_result(None)
+        elif isinstance(message, Taken):
+            self._room.taken(message.request_id)
         elif isinstance(message, BooksBroken):
             self._unsound = message.message
         else:
-            events = self._requests.get(message.request_id)
-            if events is None:  # its reader has gone
-                return
-            if events.full():
-                raise ExecutionError(
-                    f"request {message.request_id} had more events than its output can have",
-                    where="model worker",
-                    remedy=_RESTART,
-                )
-            events.put_nowait(message)
+            self._questions.answer(message)
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure
-        for events in self._requests.values():
-            events.put_nowait(failure)
-        waiting: list[asyncio.Future[Any]] = [*self._statistics, *self._resets]
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(failure)
-        self._statistics.clear()
-        self._resets.clear()
+        pending, self._requests = self._requests, {}
+        for one in pending.values():
+            one.recipient.fail(failure)
+        self._questions.fail(failure)
+        if self._peers is not None:
+            self._peers.fail(failure)
         if not self._ready.done():
             self._ready.set_exception(failure)
             self._ready.exception()  # nobody need have waited for it
-
-
-def _cancelled(request_id: int) -> TokensEvent:
-    return TokensEvent(request_id, [], [], Finish.CANCELLED)
 
 
 _RESTART: Final = "Read what it wrote to the terminal and start the server again"

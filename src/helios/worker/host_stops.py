@@ -1,38 +1,26 @@
 """Requests that the worker may stop: their stop strings and token sequences against their tokens.
 
-The loop asks after each completion, before another round is planned. The tokenizer is opened when
-the first request with stop strings comes, so that start-up doesn't wait for it.
+The loop asks after each completion, before another round is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from helios.errors import ContractError
 from helios.scheduler.events import Finish, TokensEmitted
 from helios.worker.messages import Submit
 
 if TYPE_CHECKING:
     from helios.frontend.stops import StopMatcher
-    from helios.frontend.tokenizer import Tokenizer
-
-OpenTokenizer = Callable[[], "Tokenizer"]
-
-
-def no_tokenizer() -> Tokenizer:
-    """For workers of models without text."""
-    raise ContractError(
-        "this model has no tokenizer", where="stop", remedy="Use stop_token_ids instead"
-    )
+    from helios.worker.held_requests import OpenTokenBytes
 
 
 class HostStops:
-    """The matchers of live requests by their ids."""
+    """The matchers of live requests by their ids. `token_bytes` gives what turns their tokens into
+    text; it is asked for requests with stop strings alone."""
 
-    def __init__(self, open_tokenizer: OpenTokenizer) -> None:
-        self._open_tokenizer = open_tokenizer
-        self._tokenizer: Tokenizer | None = None
+    def __init__(self, token_bytes: OpenTokenBytes) -> None:
+        self._token_bytes = token_bytes
         self._matchers: dict[int, StopMatcher] = {}
 
     def begin(self, request: Submit) -> None:
@@ -44,11 +32,9 @@ class HostStops:
         # Imported on use: most workers are never asked.
         from helios.frontend.stops import StopConditions, StopMatcher
 
-        if stops.strings and self._tokenizer is None:
-            self._tokenizer = self._open_tokenizer()
         self._matchers[request.request_id] = StopMatcher(
             StopConditions(stops.strings, stops.sequences),
-            self._tokenizer if stops.strings else None,
+            self._token_bytes() if stops.strings else None,
             eos_ids=request.eos_ids,
             continues=stops.continues,
         )

@@ -22,11 +22,13 @@ WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
 
 @dataclass(frozen=True, slots=True)
 class LaunchedWorker:
-    """A worker process and this side's end of its socket. As a context manager it doesn't let
-    the process outlive the block."""
+    """A worker process and this side's end of its socket; `door` takes connections of more HTTP
+    processes (`connections.hand_in`), if there may be any. As a context manager it doesn't let the
+    process outlive the block."""
 
     process: subprocess.Popen[bytes]
     connection: socket.socket
+    door: socket.socket | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -38,13 +40,18 @@ class LaunchedWorker:
         traceback: TracebackType | None,
     ) -> None:
         self.connection.close()
+        if self.door is not None:
+            self.door.close()
         self.process.kill()
         self.process.wait()
 
 
-def launch(options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND) -> LaunchedWorker:
-    """Starts a worker. `command` is what runs before the descriptor and the options. Raises
-    HeliosError for options that can't travel: text that is no Unicode, as a path may be."""
+def launch(
+    options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND, door: bool = False
+) -> LaunchedWorker:
+    """Starts a worker, with a `door` if more processes are to connect. `command` is what runs
+    before the descriptors and the options. Raises HeliosError for options that can't travel: text
+    that is no Unicode, as a path may be."""
     try:
         encoded = msgspec.json.encode(options).decode()
     except UnicodeEncodeError as error:
@@ -53,10 +60,17 @@ def launch(options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND) -
             where="options",
             remedy="Write namespaces and paths in UTF-8",
         ) from error
-    ours, theirs = socket.socketpair()
-    with theirs:
-        descriptor = theirs.fileno()
+    pairs = [socket.socketpair()]
+    if door:
+        pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    descriptors = [theirs.fileno() for _, theirs in pairs]
+    try:
         process = subprocess.Popen(
-            [*command, str(descriptor), encoded], pass_fds=[descriptor], stdin=subprocess.DEVNULL
+            [*command, ",".join(map(str, descriptors)), encoded],
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
         )
-    return LaunchedWorker(process, ours)
+    finally:
+        for _, theirs in pairs:
+            theirs.close()
+    return LaunchedWorker(process, *(ours for ours, _ in pairs))

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from helios.process_usage import ProcessUsage
 from helios.runtime.rounds import SamplingParameters
 
 # `TokensEvent.finish` holds its values.
 from helios.scheduler.events import Finish as Finish
 from helios.scheduler.tier_counts import TierCounts
+from helios.worker.histograms import HistogramCounts
 
 if TYPE_CHECKING:
     from helios.frontend.prepare import PreparedRequest
@@ -121,6 +123,10 @@ class ResetPrefixCache(msgspec.Struct, frozen=True, tag=5, array_like=True):
     that it is so."""
 
 
+class ReadProgress(msgspec.Struct, frozen=True, tag=6, array_like=True):
+    """Asks for one `Progress` message."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag=4, array_like=True):
     """Finish what is in flight on the device, then end."""
 
@@ -189,9 +195,24 @@ class FailedEvent(msgspec.Struct, frozen=True, tag=20, array_like=True):
     message: str
 
 
+class ProgramCounts(msgspec.Struct, frozen=True, array_like=True):
+    """What a program has done: rounds completed, kernel launches of them, lanes and packed tokens
+    that its rounds had of those that they had room for. An operation that consumes no tokens has
+    none of both."""
+
+    operation: str
+    rounds: int
+    launches: int
+    lanes: int
+    lanes_offered: int
+    tokens: int
+    tokens_offered: int
+
+
 class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
     """Counters since start and gauges now, by metric name without prefix. `launches` and
-    `rounds` are by operation name; `finished` by finish reason; `tiers` are the second tier's."""
+    `rounds` are by operation name; `finished` by finish reason; `tiers` are the second tier's.
+    `programs` are by name; `histograms` by metric name; `usage` is the worker process's."""
 
     counters: dict[str, int]
     gauges: dict[str, float]
@@ -199,6 +220,9 @@ class Statistics(msgspec.Struct, frozen=True, tag=21, array_like=True):
     rounds: dict[str, int]
     finished: dict[str, int]
     tiers: dict[str, TierCounts] = {}
+    programs: dict[str, ProgramCounts] = {}
+    histograms: dict[str, HistogramCounts] = {}
+    usage: ProcessUsage = ProcessUsage()
 
 
 class BooksBroken(msgspec.Struct, frozen=True, tag=22, array_like=True):
@@ -212,7 +236,27 @@ class PrefixCacheReset(msgspec.Struct, frozen=True, tag=23, array_like=True):
     """Answers `ResetPrefixCache`: requests submitted from now on reuse nothing computed before."""
 
 
-ToWorker = Submit | Cancel | ReadStatistics | ResetPrefixCache | Shutdown
+class Progress(msgspec.Struct, frozen=True, tag=24, array_like=True):
+    """Answers `ReadProgress`: whether there is work, and two counts of which one moves while the
+    device does: `launches` that it has begun, `rounds` that it has completed."""
+
+    working: bool
+    launches: int
+    rounds: int
+
+
+class Taken(msgspec.Struct, frozen=True, tag=25, array_like=True):
+    """A request has left the worker's ingress, with its siblings: there is room for another."""
+
+    request_id: int
+
+
+def cancelled(request_id: int) -> TokensEvent:
+    """The last event of a request that was cancelled before it had any."""
+    return TokensEvent(request_id, [], [], Finish.CANCELLED)
+
+
+ToWorker = Submit | Cancel | ReadStatistics | ResetPrefixCache | ReadProgress | Shutdown
 FromWorker = (
     WorkerReady
     | WorkerFailed
@@ -222,4 +266,47 @@ FromWorker = (
     | Statistics
     | BooksBroken
     | PrefixCacheReset
+    | Progress
+    | Taken
 )
+
+
+# ---------------------------------------------------------------- between HTTP processes, relayed
+
+
+class Ask(msgspec.Struct, frozen=True, tag=7, array_like=True):
+    """Something to ask every other HTTP process, which `AskResult` answers. `ask` is the asker's
+    number for it, `kind` says what `payload` is."""
+
+    ask: int
+    kind: str
+    payload: bytes
+
+
+class AskedAnswer(msgspec.Struct, frozen=True, tag=8, array_like=True):
+    """Answers `Asked`; `asker` and `ask` are from there."""
+
+    asker: int
+    ask: int
+    payload: bytes
+
+
+class Asked(msgspec.Struct, frozen=True, tag=30, array_like=True):
+    """Process `asker` asks (`Ask`)."""
+
+    asker: int
+    ask: int
+    kind: str
+    payload: bytes
+
+
+class AskResult(msgspec.Struct, frozen=True, tag=31, array_like=True):
+    """What all others answered to `Ask`, in any order; those that have gone meanwhile are left
+    out."""
+
+    ask: int
+    answers: list[bytes]
+
+
+FromProcess = ToWorker | Ask | AskedAnswer
+ToProcess = FromWorker | Asked | AskResult

@@ -1,10 +1,10 @@
 """The worker's loop: one thread that takes messages, plans and submits rounds, completes them and
 sends what came of them.
 
-It holds no policy (that is the scheduler's) and no device (that is the runtime's). The worker
-process and the in-process engine each run one. While a round runs on the device the loop plans,
-packs and submits the next one, then waits without the GIL; with nothing to do it sleeps in the
-channel.
+It holds no policy (that is the scheduler's), no device (that is the runtime's) and no request
+(`client_requests` does). The worker process and the in-process engine each run one. While a round
+runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
+nothing to do it sleeps in the channel.
 """
 
 from __future__ import annotations
@@ -14,45 +14,42 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, assert_never
 
-from helios.errors import AdmissionError, HeliosError
-from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.errors import HeliosError
+from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
-    Event,
-    Finish,
-    PromptScored,
-    Request,
-    RequestFailed,
     Scheduler,
     SchedulerOptions,
 )
 from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
-from helios.worker.host_stops import HostStops, OpenTokenizer, no_tokenizer
+from helios.worker.client_requests import ClientRequests
+from helios.worker.held_requests import OpenTokenBytes, no_token_bytes
 from helios.worker.integrity import BooksCheck
 from helios.worker.messages import (
     Cancel,
-    FailedEvent,
     FromWorker,
     PrefixCacheReset,
+    Progress,
+    ReadProgress,
     ReadStatistics,
-    RejectedEvent,
     ResetPrefixCache,
     Shutdown,
     Submit,
-    TokensEvent,
     ToWorker,
     WorkerFailed,
 )
-from helios.worker.statistics import RoundCounters, statistics
+from helios.worker.request_times import RequestTimes
+from helios.worker.round_counters import RoundCounters
+from helios.worker.statistics import statistics
 
 # While a long round runs, arrivals are looked at this often.
 _WAIT_MS: Final = 100
 # So long nothing has arrived when the books are looked at: whoever comes soon needn't wait for it.
 _QUIET_MS: Final = 200
-# Arrivals are looked at this often while the second tier brings in what a request waits for.
-_CONTENT_WAIT_MS: Final = 2
+# Arrivals are looked at this often while something else than a round is waited for.
+_OTHER_WAIT_MS: Final = 2
 
 
 class Runtime(Protocol):
@@ -71,6 +68,9 @@ class Runtime(Protocol):
 
     def read(self, sequence: int) -> Completion:
         """A completed round's answer; frees its frame."""
+
+    def launches(self) -> int:
+        """Launches that the device has begun so far."""
 
 
 class Trace(Protocol):
@@ -91,7 +91,7 @@ class ModelWorker:
         options: SchedulerOptions | None = None,
         *,
         tier: SecondTier | None = None,
-        open_tokenizer: OpenTokenizer = no_tokenizer,
+        open_token_bytes: OpenTokenBytes = no_token_bytes,
         clock: Callable[[], int] = time.monotonic_ns,
         origin_ns: int = 0,
         trace: Trace | None = None,
@@ -103,12 +103,11 @@ class ModelWorker:
         self._channel = channel
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
-        self._stops = HostStops(open_tokenizer)
+        self._times = RequestTimes(time.monotonic_ns)
+        self._requests = ClientRequests(self.scheduler, self._times, open_token_bytes)
         self._now = clock
         self._origin_ns = origin_ns
-        # Requests that want to know when their tokens were completed.
-        self._timed: set[int] = set()
-        self._in_flight: deque[tuple[int, ProgramInfo, bool]] = deque()
+        self._in_flight: deque[tuple[int, PlannedRound, bool]] = deque()
         self._outgoing: list[FromWorker] = []
         self._ending = False
         self._books = BooksCheck()
@@ -122,14 +121,14 @@ class ModelWorker:
                 pass
         except Exception as error:
             message = str(error) if isinstance(error, HeliosError) else repr(error)
-            self._note(self.scheduler.fail(message))
+            self._outgoing += self._requests.fail(message)
             self._outgoing.append(WorkerFailed(type(error).__name__, message))
             self._send()
             raise
 
     def _turn(self) -> bool:
-        scheduler = self.scheduler
-        if scheduler.idle:
+        scheduler, held = self.scheduler, self._requests.held
+        if scheduler.idle and not held:
             if self._ending:
                 self._look_at_books()
                 return False
@@ -138,13 +137,16 @@ class ModelWorker:
             self._take(self._channel.receive(block=False))
         if self._channel.closed:
             self._end()
+        self._outgoing += self._requests.release()
         self._launch()
         self._send()
         if self._in_flight:
             self._complete()
             self._send()
         elif not scheduler.idle:
-            scheduler.wait_for_content(_CONTENT_WAIT_MS)
+            scheduler.wait_for_content(_OTHER_WAIT_MS)
+        elif held:
+            held.wait(_OTHER_WAIT_MS)
         return True
 
     def _await_work(self) -> list[ToWorker]:
@@ -166,6 +168,7 @@ class ModelWorker:
 
     def _launch(self) -> None:
         """Plans and submits rounds while frames are free and something can go on."""
+        self._outgoing += self._requests.feed()
         scheduler = self.scheduler
         while scheduler.can_plan() and self._runtime.can_submit():
             began = self._clock()
@@ -175,14 +178,15 @@ class ModelWorker:
             ended = self._clock()
             sequence = self._runtime.submit(planned.round)
             scheduler.begin(planned, sequence)
-            self._in_flight.append((sequence, planned.program, self._is_timed(planned)))
+            self._times.begun(planned)
+            self._in_flight.append((sequence, planned, self._requests.is_timed(planned)))
             if self._trace is not None:
                 self._trace("plan", sequence, began, ended)
                 self._trace("submit", sequence, ended, self._clock())
 
     def _complete(self) -> None:
         """Waits for the oldest round and takes what came of it."""
-        sequence, program, timed = self._in_flight.popleft()
+        sequence, planned, timed = self._in_flight.popleft()
         began = self._clock()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
@@ -190,19 +194,12 @@ class ModelWorker:
         ended = self._clock()
         events = self.scheduler.complete(self._runtime.read(sequence))
         completed_ns = self._now() - self._origin_ns if timed else 0
-        self._note(events, completed_ns)
+        self._outgoing += self._requests.messages(events, completed_ns)
         self.scheduler.proceed()
-        self._counters.count(program)
+        self._counters.count(planned)
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
-
-    def _is_timed(self, planned: PlannedRound) -> bool:
-        """Whether the round makes a token of a request that wants to know when."""
-        return bool(self._timed) and any(
-            lane.sample and resident.progress.request.request_id in self._timed
-            for resident, lane in zip(planned.residents, planned.round.lanes, strict=True)
-        )
 
     # ------------------------------------------------------------ messages
 
@@ -212,94 +209,48 @@ class ModelWorker:
                 case Submit():
                     self._submit(message)
                 case Cancel():
-                    self._note(self.scheduler.cancel(message.request_id))
+                    self._outgoing += self._requests.cancel(message.request_id)
                 case ReadStatistics():
                     self._outgoing.append(
                         statistics(
-                            self.scheduler, self._counters, self._books.violations, self._tier
+                            self.scheduler,
+                            self._counters,
+                            self._times,
+                            self._books.violations,
+                            self._tier,
                         )
                     )
                 case ResetPrefixCache():
                     self.scheduler.reset_cache()
                     self._books_changed = True
                     self._outgoing.append(PrefixCacheReset())
+                case ReadProgress():
+                    self._outgoing.append(self._progress())
                 case Shutdown():
                     self._end()
                 case _:
                     assert_never(message)
 
-    def _submit(self, message: Submit) -> None:
-        request = Request(
-            request_id=message.request_id,
-            prompt=tuple(message.prompt_tokens),
-            output_limit=message.output_limit,
-            sampling=message.sampling.parameters(),
-            eos_ids=tuple(message.eos_ids),
-            priority=message.priority,
-            score_prompt=message.score_prompt,
-            host_stops=message.stops is not None,
-            sibling_of=message.sibling_of,
+    def _progress(self) -> Progress:
+        return Progress(
+            not self.scheduler.idle, self._runtime.launches(), sum(self._counters.rounds.values())
         )
+
+    def _submit(self, message: Submit) -> None:
         self._books_changed = True
-        try:
-            self.scheduler.submit(request)
-        except AdmissionError as error:
-            self._outgoing.append(RejectedEvent(message.request_id, str(error)))
-            return
-        try:
-            self._stops.begin(message)
-        except HeliosError as error:
-            self.scheduler.cancel(message.request_id)
-            self._outgoing.append(FailedEvent(message.request_id, str(error)))
-            return
-        if message.timed:
-            self._timed.add(message.request_id)
+        self._outgoing += self._requests.arrive(message)
         if self._ending:
-            self._note(self.scheduler.cancel(message.request_id))
+            self._outgoing += self._requests.cancel(message.request_id)
 
     def _end(self) -> None:
         """Cancels every request; what is in flight still passes its fence."""
         if not self._ending:
             self._ending = True
-            self._note(self.scheduler.cancel_all())
-
-    def _note(self, events: Sequence[Event], completed_ns: int = 0) -> None:
-        """Makes messages of events, and stops those requests whose tokens complete a stop."""
-        scores: Sequence[float] = ()
-        for event in events:
-            if isinstance(event, PromptScored):
-                scores = event.logprobs  # the request's first token follows at once
-            elif isinstance(event, RequestFailed):
-                self._outgoing.append(FailedEvent(event.request_id, event.message))
-                self._forget(event.request_id)
-            else:
-                request_id, finish = event.request_id, event.finish
-                if self._stops.ends(event):
-                    self.scheduler.stop(request_id)
-                    finish = Finish.STOP
-                self._outgoing.append(
-                    TokensEvent(
-                        request_id,
-                        list(event.tokens),
-                        list(event.logprobs),
-                        finish or 0,
-                        list(scores),
-                        event.reused_prompt_tokens,
-                        list(event.alternatives),
-                        completed_ns if request_id in self._timed else 0,
-                    )
-                )
-                scores = ()
-                if finish is not None:
-                    self._forget(request_id)
-
-    def _forget(self, request_id: int) -> None:
-        """The request has its last event."""
-        self._stops.forget(request_id)
-        self._timed.discard(request_id)
+            self._outgoing += self._requests.cancel_all()
 
     def _send(self) -> None:
         """Sends what there is as one batch."""
+        self._outgoing[:0] = self._requests.ingress.news(sending=bool(self._outgoing))
         if not self._outgoing:
             return
         began = self._clock()

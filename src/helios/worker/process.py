@@ -1,6 +1,7 @@
-"""The model worker as a process: `python -m helios.worker FD OPTIONS`.
+"""The model worker as a process: `python -m helios.worker FD[,DOOR] OPTIONS`.
 
-FD is an inherited stream socket to the client, OPTIONS a `WorkerOptions` as JSON. It loads the
+FD is an inherited stream socket to the client, DOOR one that more clients come in by
+(`connections`), OPTIONS a `WorkerOptions` as JSON. It loads the
 model, says ready or failed, and serves until the client goes. Signals that ask a whole group of
 processes to end (an interrupt from the terminal, a supervisor's SIGTERM) are left to the client,
 which lets answers finish and then ends the worker; its closed socket does so too.
@@ -8,7 +9,6 @@ which lets answers finish and then ends the worker; its closed socket does so to
 
 from __future__ import annotations
 
-import gc
 import signal
 import socket
 import sys
@@ -20,7 +20,9 @@ import msgspec
 
 from helios.errors import HeliosError
 from helios.logs import log_to_stderr
+from helios.worker import collector
 from helios.worker.channel import SocketChannel
+from helios.worker.connections import ConnectionsChannel, ProcessConnection
 from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
@@ -31,15 +33,24 @@ def main(arguments: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     log_to_stderr()
-    descriptor, encoded = arguments
-    channel = SocketChannel(socket.socket(fileno=int(descriptor)))
+    descriptors, encoded = arguments
+    channel = open_channel(descriptors)
     try:
         return _serve(channel, msgspec.json.decode(encoded, type=WorkerOptions))
     finally:
         channel.close()
 
 
-def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
+def open_channel(descriptors: str) -> SocketChannel | ConnectionsChannel:
+    """The channel over inherited sockets: of the only client, or of the first one and the door."""
+    sockets = [socket.socket(fileno=int(one)) for one in descriptors.split(",")]
+    if len(sockets) == 1:
+        return SocketChannel(sockets[0])
+    first, door = sockets
+    return ConnectionsChannel(ProcessConnection(first), door)
+
+
+def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) -> int:
     try:
         began = time.monotonic_ns()
         # Imported here, so that its time is a phase of its own.
@@ -53,9 +64,7 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
         channel.send([WorkerFailed(type(error).__name__, str(error))])
         return 1
     model.startup_ms["import"] = (imported - began) / 1e6
-    # What was made for loading stays for ever: the collector needn't walk it again (10 ms a time).
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     try:
         channel.send([model.ready_message()])
         ModelWorker(
@@ -63,7 +72,7 @@ def _serve(channel: SocketChannel, options: WorkerOptions) -> int:
             channel,
             model.scheduler,
             tier=model.tier,
-            open_tokenizer=model.open_tokenizer,
+            open_token_bytes=model.open_token_bytes,
             origin_ns=model.origin_ns,
         ).run()
     except Exception:  # the worker has told the client

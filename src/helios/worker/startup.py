@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from helios.scheduler.cache.offload import Offload
 
 if TYPE_CHECKING:
-    from helios.frontend.tokenizer import Tokenizer
+    from helios.frontend.token_bytes import TokenBytes
 
 
 @dataclass(slots=True)
@@ -48,13 +48,13 @@ class LoadedModel:
         """The rank that takes rounds."""
         return self.native.runtime
 
-    def open_tokenizer(self) -> Tokenizer:
-        """The core's tokenizer. Raises CoreError."""
+    def open_token_bytes(self) -> TokenBytes:
+        """What the core's tokens spell. Raises CoreError."""
         # Imported on use: most workers never need it.
-        from helios.frontend.tokenizer import Tokenizer
+        from helios.frontend.token_bytes import read_token_bytes
 
         resource = self.core.deployment.tokenizer_resource
-        return Tokenizer(self.core.read_resource(resource, ResourceKind.TOKENIZER))
+        return read_token_bytes(self.core.read_resource(resource, ResourceKind.TOKENIZER))
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""

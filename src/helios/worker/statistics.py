@@ -1,4 +1,4 @@
-"""The worker's counts by operation and the `Statistics` message made of them and the scheduler's.
+"""The `Statistics` message, made of the scheduler's counts, the rounds' and the requests' times.
 
 Metric names are the message's keys, without prefix; the HTTP process renders them, those that end
 with `_ns` in seconds.
@@ -6,30 +6,18 @@ with `_ns` in seconds.
 
 from __future__ import annotations
 
-from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.process_usage import process_usage
 from helios.scheduler import Finish, Scheduler
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.messages import Statistics
-
-
-class RoundCounters:
-    """Rounds completed and their launches, by operation name."""
-
-    def __init__(self, geometry: Geometry) -> None:
-        names = sorted({program.operation.name.lower() for program in geometry.programs})
-        self.rounds = dict.fromkeys(names, 0)
-        self.launches = dict.fromkeys(names, 0)
-
-    def count(self, program: ProgramInfo) -> None:
-        """A round of the program has completed."""
-        name = program.operation.name.lower()
-        self.rounds[name] += 1
-        self.launches[name] += program.launches
+from helios.worker.request_times import RequestTimes
+from helios.worker.round_counters import RoundCounters
 
 
 def statistics(
     scheduler: Scheduler,
     rounds: RoundCounters,
+    times: RequestTimes,
     violations: int = 0,
     tier: SecondTier | None = None,
 ) -> Statistics:
@@ -41,6 +29,7 @@ def statistics(
             "requests_submitted": counters.submitted,
             "requests_rejected": counters.rejected,
             "prompt_tokens": counters.prompt_tokens,
+            "cached_tokens": counters.cached_tokens,
             "prefilled_tokens": counters.prefilled_tokens,
             "output_tokens": counters.output_tokens,
             "preemptions": counters.preemptions,
@@ -70,10 +59,14 @@ def statistics(
             "snapshots_used": snapshots.rows - snapshots.free - cache.evictable_rows,
             "snapshots_cached": cache.evictable_rows,
             "snapshots_free": snapshots.free,
+            "frames": scheduler.frames,
             "frames_in_flight": scheduler.frames_in_flight,
         },
-        launches=dict(rounds.launches),
-        rounds=dict(rounds.rounds),
+        launches=rounds.launches,
+        rounds=rounds.rounds,
         finished={finish.name.lower(): counters.finished[finish] for finish in Finish},
         tiers={} if tier is None else tier.counts(),
+        programs=rounds.by_program(),
+        histograms=times.histograms(),
+        usage=process_usage(),
     )

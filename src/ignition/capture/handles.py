@@ -1,4 +1,4 @@
-"""Typed handles of what a program works on: buffers, live-row counts, activations, matrices.
+"""Typed handles of what a program works on: buffers, rows and their places, activations, matrices.
 
 Data only. The recorder makes buffer handles, recipes pass them around, the op layer wraps them in
 the roles that say how a kernel reads their bytes.
@@ -126,3 +126,13 @@ class Matrix:
     def is_quantised(self) -> bool:
         """Whether its elements are integer codes with block scales."""
         return self.buffer.packing not in PLAIN_ELEMENT_PACKINGS
+
+
+@dataclass(frozen=True)
+class RowBinding:
+    """Where the rows of a program stand: their tokens, positions and request slots (i32 each)."""
+
+    rows: Rows
+    tokens: BufferHandle
+    positions: BufferHandle
+    slot: BufferHandle

@@ -2,19 +2,19 @@
 
 A function allocates its outputs as workspace of the program and records one launch. Which format
 a projection reads is decided in `input_format` and nowhere else; producers write that format
-directly. What admits, samples and commits requests is in `request_ops`. Recipes are the callers.
+directly. Attention is in `attention_ops`, what admits, samples and commits requests in
+`request_ops`. Recipes are the callers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from helios.errors import ContractError
 from helios.kernels.catalogue import ActivationFormat
 from helios.schema import execution_pb2 as pb
-from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
+from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 
 # What bf16 weights read inside the layers; the measured divergence is in docs/kernels.md.
@@ -36,55 +36,6 @@ def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
     if matrix.packing == pb.PACKING_TILE16_BF16 and role is not Role.HEAD:
         return BF16_WEIGHTS_READ
     return ActivationFormat.F32
-
-
-@dataclass(frozen=True)
-class RowBinding:
-    """Where the rows of a program stand: their tokens, positions and request slots (i32 each)."""
-
-    rows: Rows
-    tokens: BufferHandle
-    positions: BufferHandle
-    slot: BufferHandle
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """`i32 [request_slots, table_pages]`, entries of `page_tokens` tokens."""
-
-    buffer: BufferHandle
-    page_tokens: int
-    table_pages: int
-
-
-@dataclass(frozen=True)
-class Heads:
-    """Attention geometry: numbers of heads and elements a head."""
-
-    query: int
-    key_value: int
-    width: int
-
-    @property
-    def qkv_width(self) -> int:
-        """Width of a row of the joint projection."""
-        return (self.query + 2 * self.key_value) * self.width
-
-
-@dataclass(frozen=True)
-class Planes:
-    """One layer's cached keys and values."""
-
-    keys: BufferHandle
-    values: BufferHandle
-
-
-@dataclass(frozen=True)
-class RotaryEmbedding:
-    """`inverse_frequency` f32[head width / 2], any scaling folded in."""
-
-    inverse_frequency: BufferHandle
-    attention_factor: float
 
 
 def embed(program: ProgramRecorder, role: str, at: RowBinding, table: Matrix) -> Activation:
@@ -225,85 +176,6 @@ def linear_silu_mul(
         },
     )
     return out
-
-
-def rope_and_cache(
-    program: ProgramRecorder,
-    at: RowBinding,
-    qkv: Activation,
-    heads: Heads,
-    table: PageTable,
-    planes: Planes,
-    rotary: RotaryEmbedding,
-    *,
-    q_norm: BufferHandle | None = None,
-    k_norm: BufferHandle | None = None,
-    epsilon: float,
-) -> None:
-    """Normalises (where given) and rotates queries in place, stores keys and values."""
-    operands = {
-        **_head_operands(at, qkv, table, planes),
-        "inverse_frequency": rotary.inverse_frequency,
-    }
-    if q_norm is not None:
-        operands["q_norm"] = q_norm
-    if k_norm is not None:
-        operands["k_norm"] = k_norm
-    program.launch(
-        "rope_and_cache",
-        operands,
-        _head_integers(at.rows, heads, table),
-        {"epsilon": epsilon, "attention_factor": rotary.attention_factor},
-    )
-
-
-def attention(
-    program: ProgramRecorder,
-    role: str,
-    at: RowBinding,
-    qkv: Activation,
-    heads: Heads,
-    table: PageTable,
-    planes: Planes,
-    *,
-    window: int,
-    scale: float,
-    form: ActivationFormat,
-) -> Activation:
-    """Attention over each row's cached context, in `form`; `window` 0 sees all of it."""
-    out = program.activation(role, at.rows.capacity, heads.query * heads.width, form)
-    program.launch(
-        "attention",
-        {**_head_operands(at, qkv, table, planes), "out": out.buffer},
-        {**_head_integers(at.rows, heads, table), "window": window, "format": form},
-        {"scale": scale},
-    )
-    return out
-
-
-def _head_operands(
-    at: RowBinding, qkv: Activation, table: PageTable, planes: Planes
-) -> dict[str, BufferHandle]:
-    return {
-        "rows": at.rows.count,
-        "qkv": qkv.buffer,
-        "positions": at.positions,
-        "slot": at.slot,
-        "page_table": table.buffer,
-        "k_plane": planes.keys,
-        "v_plane": planes.values,
-    }
-
-
-def _head_integers(rows: Rows, heads: Heads, table: PageTable) -> dict[str, int]:
-    return {
-        "capacity": rows.capacity,
-        "q_heads": heads.query,
-        "kv_heads": heads.key_value,
-        "head_dim": heads.width,
-        "page_tokens": table.page_tokens,
-        "table_pages": table.table_pages,
-    }
 
 
 def _check_width(kernel: str, x: Activation, weight: Matrix) -> None:

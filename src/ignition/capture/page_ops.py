@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from ignition.capture.attention_ops import PageTable
 from ignition.capture.handles import BufferHandle, Rows
-from ignition.capture.ops import PageTable
 from ignition.capture.program import ProgramRecorder
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from helios.schema import execution_pb2 as pb
 from ignition.capture.handles import Activation, BufferHandle, Rows
@@ -33,6 +34,15 @@ class PromptLanes:
 
 
 @dataclass(frozen=True)
+class ScoredInputs:
+    """What a round that scores is told of each packed token: the id whose logprob is wanted, and
+    how many of the likeliest (i32 each)."""
+
+    targets: BufferHandle
+    wanted: BufferHandle
+
+
+@dataclass(frozen=True)
 class Selection:
     """The sampling lanes' last rows: how many, which lanes, and the rows (f32)."""
 
@@ -51,7 +61,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class CompletionBuffers:
-    """The record that a round leaves for the host; `scores` where a program gives some."""
+    """The record that a round leaves for the host; the last four where a program scores."""
 
     lanes: BufferHandle
     tokens: BufferHandle
@@ -59,6 +69,9 @@ class CompletionBuffers:
     top_tokens: BufferHandle
     top_logprobs: BufferHandle
     scores: BufferHandle | None = None
+    score_ranks: BufferHandle | None = None
+    score_top_tokens: BufferHandle | None = None
+    score_top_logprobs: BufferHandle | None = None
 
 
 def scatter_i32(
@@ -171,18 +184,30 @@ def slice_rows(program: ProgramRecorder, rows: Rows, start: int, limit: int) -> 
     return Rows(count, limit)
 
 
-def score(
+def score_ranked(
     program: ProgramRecorder,
     rows: Rows,
-    targets: BufferHandle,
+    inputs: ScoredInputs,
     logits: BufferHandle,
     sampled_tokens: int,
-    scores: BufferHandle,
+    completion: CompletionBuffers,
+    start: int,
 ) -> None:
-    """The logprob of each row's target (i32) among the ids that may be sampled."""
+    """The logprob of each row's target among the ids that may be sampled, its place among them, and
+    the likeliest ones. Rows are packed tokens from `start` on."""
+    parts = {
+        "out": completion.scores,
+        "rank": completion.score_ranks,
+        "top_tokens": completion.score_top_tokens,
+        "top_logprobs": completion.score_top_logprobs,
+    }
+    operands = {"rows": rows.count, "logits": logits}
+    for name, buffer in (("target", inputs.targets), ("wanted", inputs.wanted), *parts.items()):
+        assert buffer is not None  # declared where there are such programs
+        operands[name] = buffer.from_byte(4 * start * prod(buffer.shape[1:]))
     program.launch(
-        "score",
-        {"rows": rows.count, "target": targets, "logits": logits, "out": scores},
+        "score_ranked",
+        operands,
         {"capacity": rows.capacity, "vocab": sampled_tokens, "stride": logits.shape[-1]},
     )
 

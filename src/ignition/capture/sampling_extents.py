@@ -56,6 +56,15 @@ def _score(a: Attributes) -> dict[str, Need]:
     }
 
 
+def _score_ranked(a: Attributes) -> dict[str, Need]:
+    return {
+        **_score(a),
+        **dict.fromkeys(("wanted", "rank"), i32(a["capacity"])),
+        "top_tokens": i32(a["capacity"], TOP_CAPACITY),
+        "top_logprobs": f32(a["capacity"], TOP_CAPACITY),
+    }
+
+
 def _sampling_rows(a: Attributes) -> dict[str, Need]:
     """What a slot keeps for the processing of its logits."""
     return {
@@ -110,4 +119,5 @@ SAMPLING_RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "initialize_sampling": _initialize_sampling,
     "sample_processed": _sample_processed,
     "count_sampled": _count_sampled,
+    "score_ranked": _score_ranked,
 }

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from helios.schema import contract_pb2
 from ignition.capture import request_ops as ops
 from ignition.capture import sampling_ops
-from ignition.capture.handles import Activation, BufferHandle, Rows
-from ignition.capture.ops import PageTable, RowBinding
+from ignition.capture.attention_ops import PageTable
+from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.preparation import request_programs
@@ -124,28 +124,29 @@ class _TextPrograms:
         return graph
 
     def scored_prefill(self, packed: int) -> contract_pb2.GraphContract:
-        """As PREFILL, with the logprob of a target at each token. The head runs over a part of the
-        rows at a time, so that logits take no more memory than sampling needs anyway."""
+        """As PREFILL, with the logprob of a target at each token, and the likeliest ones there. The
+        head runs over a part of the rows at a time, so that logits take no more memory than
+        sampling needs anyway."""
         lanes = self._frame.extents.prefill_lanes(packed)
         program, graph = self._frame.begin(
             f"scored_prefill.p{packed}", contract_pb2.OPERATION_SCORED_PREFILL, lanes, 1, packed
         )
         x = self._prompt(program, packed)
-        scores = self._frame.completion.scores
-        assert scores is not None  # declared where there are such programs
+        scored = ops.ScoredInputs(self._inputs["targets"], self._inputs["scored_top_logprobs"])
         live = Rows(self._inputs["live_tokens"], packed)
         for start in range(0, packed, SCORED_ROWS):
             part = min(SCORED_ROWS, packed - start)
             with program.section(f"scored.{part}"):
                 rows = ops.slice_rows(program, live, start, part)
                 self._model.head(program, rows, x.from_row(start), self._frame.logits)
-            ops.score(
+            ops.score_ranked(
                 program,
                 rows,
-                self._inputs["targets"].from_byte(4 * start),
+                scored,
                 self._frame.logits,
                 self._model.sampled_tokens,
-                scores.from_byte(4 * start),
+                self._frame.completion,
+                start,
             )
         self._sample_last(program, lanes, packed, x)
         graph.tuned_bindings.extend(program.message.tuned_bindings)

@@ -19,9 +19,9 @@ from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture import page_ops
 from ignition.capture import request_ops as ops
+from ignition.capture.attention_ops import PageTable
 from ignition.capture.handles import BufferHandle, Rows
 from ignition.capture.needs import mask_words as words_of_mask
-from ignition.capture.ops import PageTable
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.capture.sampling_ops import SamplingState
@@ -174,7 +174,16 @@ class TextFrame:
             column("logprobs", pb.DTYPE_F32, lanes, 1),
             column("top_tokens", pb.DTYPE_I32, lanes, TOP_CAPACITY),
             column("top_logprobs", pb.DTYPE_F32, lanes, TOP_CAPACITY),
-            column("scores", pb.DTYPE_F32, scored_tokens) if scored_tokens else None,
+            *(
+                (
+                    column("scores", pb.DTYPE_F32, scored_tokens),
+                    column("score_ranks", pb.DTYPE_I32, scored_tokens),
+                    column("score_top_tokens", pb.DTYPE_I32, scored_tokens, TOP_CAPACITY),
+                    column("score_top_logprobs", pb.DTYPE_F32, scored_tokens, TOP_CAPACITY),
+                )
+                if scored_tokens
+                else ()
+            ),
         )
         self._recorder.completion(
             pb.CompletionRecord(
@@ -184,7 +193,11 @@ class TextFrame:
                 logprobs=buffers.logprobs.name,
                 top_tokens=buffers.top_tokens.name,
                 top_logprobs=buffers.top_logprobs.name,
-                scores=buffers.scores.name if buffers.scores is not None else "",
+                **{
+                    part: getattr(buffers, part).name
+                    for part in ("scores", "score_ranks", "score_top_tokens", "score_top_logprobs")
+                    if scored_tokens
+                },
             )
         )
         return buffers

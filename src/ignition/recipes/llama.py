@@ -13,9 +13,10 @@ from math import sqrt
 from helios.errors import ContractError
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
-from ignition.capture import ops
-from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
-from ignition.capture.ops import Heads, PageTable, Planes, Role, RotaryEmbedding, RowBinding
+from ignition.capture import attention_ops, ops
+from ignition.capture.attention_ops import Heads, PageTable, Planes, RotaryEmbedding
+from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
+from ignition.capture.ops import Role
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.preparation import chat, contract, paged_text
@@ -140,7 +141,7 @@ class _DenseDecoder:
             program, "attention_in", at.rows, x, layer.attention_norm, epsilon, form
         )
         qkv = ops.linear(program, "qkv", at.rows, normed, layer.qkv, layer.qkv_bias)
-        ops.rope_and_cache(
+        attention_ops.rope_and_cache(
             program,
             at,
             qkv,
@@ -152,7 +153,7 @@ class _DenseDecoder:
             k_norm=layer.k_norm,
             epsilon=epsilon,
         )
-        mixed = ops.attention(
+        mixed = attention_ops.attention(
             program,
             "attention_out",
             at,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from helios.contract.enums import Operation
+from helios.contract.enums import Operation, ValueSource
 from helios.contract.model import GraphContract, PreparedContract, StateView
 from helios.runtime.checks.places import Place
 from helios.runtime.checks.uses import Use
@@ -57,6 +57,20 @@ def check_graph(graph: GraphContract, program: Program, at: Place) -> None:
             "confidence_width",
             f"is {graph.confidence_width}, but the program draws {program.draft_tokens}",
         )
+
+
+def check_rankings(graph: GraphContract, program: Program, at: Place, manifest: Manifest) -> None:
+    """A graph that is told how many of the likeliest tokens are wanted where it scores has a record
+    with room for them."""
+    for number, binding in enumerate(graph.bindings):
+        if binding.source is not ValueSource.SCORED_TOP_LOGPROBS:
+            continue
+        record = manifest.completions.get(program.completion)
+        if record is not None and record.score_top_tokens is None:
+            at.refuse(
+                f"bindings[{number}].source",
+                "is SCORED_TOP_LOGPROBS, but the program's record has no score_top_tokens",
+            )
 
 
 def check_program(
@@ -177,6 +191,9 @@ def _check_completion(
             expected[record.proposal_confidence] = "proposal_confidence"
         if program.operation is Operation.SCORED_PREFILL:
             expected[_scores(program, record, at, manifest)] = "scores"
+            for part in ("score_ranks", "score_top_tokens", "score_top_logprobs"):
+                if (buffer := getattr(record, part)) is not None:
+                    expected[buffer] = part
         columns = manifest.buffers[record.tokens].shape[1]
         if columns < program.token_capacity:
             at.refuse(

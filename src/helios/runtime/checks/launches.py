@@ -36,7 +36,14 @@ _FORMAT_TYPES: Final = {
 _PACKINGS: Final = frozenset(map(int, Packing))
 _DTYPES: Final = frozenset(map(int, DType))
 _READS_VOCABULARY: Final = frozenset(
-    ("sample", "score", "sample_processed", "initialize_sampling", "count_sampled")
+    (
+        "sample",
+        "score",
+        "sample_processed",
+        "initialize_sampling",
+        "count_sampled",
+        "score_ranked",
+    )
 )
 
 

@@ -104,7 +104,7 @@ class CpuDevice:
         return self._replayer.scratch_nbytes()
 
     def launches(self) -> int:
-        """Launches executed so far."""
+        """Launches begun so far."""
         return self._replayer.launches()
 
     def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:

@@ -37,6 +37,7 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "merge_pending": state.merge_pending,
     "slice_rows": sampling.slice_rows,
     "score": sampling.score,
+    "score_ranked": sampling.score_ranked,
     "save_page": transfer.save_page,
     "load_page": transfer.load_page,
     "copy_rows": transfer.copy_rows,

@@ -12,7 +12,7 @@ import numpy as np
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.runtime.reference.arrays import F32, I32, U8, U32, Records, gather, live_rows, rows_of
 from helios.runtime.reference.philox import uniform
-from helios.runtime.reference.sampling import log_probability, pick
+from helios.runtime.reference.sampling import log_probability, pick, report_likeliest
 from helios.runtime.reference.sampling_rows import (
     allowed_tokens,
     counts_tokens,
@@ -69,7 +69,7 @@ def sample_processed(
         wanted = min(max(int(row["top_logprobs"]), 0), TOP_CAPACITY)
         if wanted:
             places = slice(target * TOP_CAPACITY, (target + 1) * TOP_CAPACITY)
-            _report(raw, wanted, top_tokens[places], top_logprobs[places])
+            report_likeliest(raw, wanted, top_tokens[places], top_logprobs[places])
 
 
 def processed(
@@ -124,15 +124,6 @@ def excluded(request: Records, row: Records) -> list[int]:
             found.append(last)
         at += 1 + words[at]
     return found
-
-
-def _report(raw: F32, wanted: int, tokens: I32, logprobs: F32) -> None:
-    """The likeliest tokens, ties by id."""
-    tokens[:], logprobs[:] = -1, 0
-    known = np.flatnonzero(~np.isnan(raw))
-    order = known[np.argsort(-raw[known], kind="stable")][:wanted]
-    tokens[: len(order)] = order
-    logprobs[: len(order)] = [log_probability(raw, int(token)) for token in order]
 
 
 def _row(array: _Words, slot: int, width: int) -> _Words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from helios.kernels.catalogue import TOP_CAPACITY
 from helios.runtime.reference.arrays import F32, F64, I32, U8, Bools, gather, live_rows, rows_of
 from helios.runtime.reference.philox import uniform
 from helios.runtime.reference.state import state_rows
@@ -69,6 +70,44 @@ def score(
     for row in range(live):
         known = 0 <= target[row] < vocab
         out[row] = log_probability(scores[row], int(target[row])) if known else np.nan
+
+
+def score_ranked(
+    rows: I32, target: I32, wanted: I32, logits: F32, out: F32, rank: I32, top_tokens: I32,
+    top_logprobs: F32,
+    *, capacity: int, vocab: int, stride: int,
+) -> None:  # fmt: skip
+    """As `score`, with each target's place in the order, and the likeliest tokens of rows that
+    want them."""
+    score(rows, target, logits, out, capacity=capacity, vocab=vocab, stride=stride)
+    live = live_rows(rows, capacity)
+    scores = rows_of(logits, live, stride)[:, :vocab]
+    for row in range(live):
+        token = int(target[row])
+        known = 0 <= token < vocab
+        rank[row] = _rank(scores[row], token) if known else 0
+        count = min(max(int(wanted[row]), 0), TOP_CAPACITY)
+        if count:
+            places = slice(row * TOP_CAPACITY, (row + 1) * TOP_CAPACITY)
+            report_likeliest(
+                scores[row], count if known else 0, top_tokens[places], top_logprobs[places]
+            )
+
+
+def report_likeliest(raw: F32, wanted: int, tokens: I32, logprobs: F32) -> None:
+    """The likeliest tokens, ties by id, then −1 and 0."""
+    tokens[:], logprobs[:] = -1, 0
+    known = np.flatnonzero(~np.isnan(raw))
+    order = known[np.argsort(-raw[known], kind="stable")][:wanted]
+    tokens[: len(order)] = order
+    logprobs[: len(order)] = [log_probability(raw, int(token)) for token in order]
+
+
+def _rank(logits: F32, token: int) -> int:
+    """The place of a token in the order, from 1."""
+    own = logits[token]
+    larger = np.count_nonzero(logits > own)
+    return 1 + int(larger) + int(np.count_nonzero(logits[:token] == own))
 
 
 def pick(

@@ -1,0 +1,162 @@
+"""Prompts: a client's messages, text or ids as the token ids that the model gets, and back.
+
+The one place that renders and tokenizes. `prepare` makes requests of prompts; the routes that only
+show what a prompt is, or what ids say, ask here directly. Limits of a whole request, such as room
+for its output, aren't known here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+from helios.errors import RequestError
+from helios.frontend.markers import MarkerGuard, without_breaks
+from helios.frontend.template import ChatTemplate
+from helios.frontend.tokenizer import Tokenizer
+
+
+class PromptTooLongError(RequestError):
+    """Prompt, or prompt and asked output, don't fit into the model's context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt's token ids, and the text that they are of; None where a client gave ids."""
+
+    tokens: list[int]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMaker:
+    """Makes one core's prompts. Safe to use from several threads.
+
+    `template` is None for cores without a chat template; `bos_token` is put before plain
+    prompts that don't begin with it, None where the tokenizer wants none. Text that can't have
+    fewer than `max_context_tokens` tokens is refused unread; ids are in [0, input_tokens).
+    """
+
+    tokenizer: Tokenizer
+    guard: MarkerGuard
+    template: ChatTemplate | None
+    bos_token: int | None
+    max_context_tokens: int
+    input_tokens: int
+
+    def of_messages(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        variables: Mapping[str, Any] | None = None,
+        generation_prompt: bool = True,
+    ) -> Prompt:
+        """The prompt for the next assistant message, or without `generation_prompt` the
+        conversation as it is. Each message has `role` and text `content`; `variables` are
+        additional ones of the template.
+
+        Raises RequestError when the template refuses the messages or can't be had.
+        """
+        if self.template is None:
+            raise RequestError(
+                "this model has no chat template",
+                where="messages",
+                remedy="Use /v1/completions",
+            )
+        guard = self.guard
+        shielded = []
+        for index, message in enumerate(messages):
+            only = message.get("role") == "assistant"
+            where = f"messages[{index}]"
+            shielded.append(
+                {
+                    key: guard.shield(value, special_only=only, where=where)
+                    for key, value in message.items()
+                }
+            )
+        shielded_variables = {
+            key: guard.shield(value, special_only=False, where="chat_template_kwargs")
+            for key, value in (variables or {}).items()
+        }
+        rendered = self.template.render(
+            shielded, variables=shielded_variables, generation_prompt=generation_prompt
+        )
+        self._check_text(rendered, where="messages")
+        return Prompt(guard.encode(rendered, where="messages"), without_breaks(rendered))
+
+    def of_text(self, text: str, *, special_tokens: bool = True) -> Prompt:
+        """A plain prompt: the whole of it, so markers in it count as markers. `special_tokens`
+        begins it with the model's BOS, where the tokenizer wants one."""
+        self._check_text(text, where="prompt")
+        tokens = self.tokenizer.encode(text)
+        if special_tokens and self.bos_token is not None and tokens[:1] != [self.bos_token]:
+            tokens.insert(0, self.bos_token)
+        return Prompt(tokens, text)
+
+    def of_ids(self, ids: Sequence[int]) -> Prompt:
+        """A prompt of ids as they are. Raises RequestError for what isn't a list of integers."""
+        return Prompt(_token_ids(ids))
+
+    def text_of(self, ids: Sequence[int], *, where: str = "tokens") -> str:
+        """What ids say as the beginning of a text, special tokens spelled; bytes that make no
+        character are replacement characters. Raises RequestError naming the id that the model
+        doesn't have, and for more than its context holds."""
+        if len(ids) > self.max_context_tokens:
+            raise PromptTooLongError(
+                f"there are {len(ids)} ids, and the model's context holds"
+                f" {self.max_context_tokens}",
+                where=where,
+                remedy="Send them in parts",
+            )
+        for index, token in enumerate(ids):
+            if not 0 <= token < self.input_tokens:
+                raise RequestError(
+                    f"token id {token} is not in the model's vocabulary",
+                    where=f"{where}[{index}]",
+                    remedy=f"Ids are from 0 to {self.input_tokens - 1}",
+                )
+        text = b"".join(map(self.tokenizer.token_bytes, ids)).decode(errors="replace")
+        return text.removeprefix(" ") if self.tokenizer.strips_leading_space else text
+
+    def spellings(self, ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it."""
+        return list(map(self.tokenizer.spelling, ids))
+
+    def _check_text(self, text: str, *, where: str) -> None:
+        """Refuses, before the work of tokenizing it, text that can't be tokenized or that can't
+        fit however well it is tokenized."""
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                f"character {error.start} is half of a surrogate pair or a byte that isn't UTF-8",
+                where=where,
+                remedy="Send valid Unicode text",
+            ) from None
+        context = self.max_context_tokens
+        # No token is shorter than a byte, so short texts needn't be looked at.
+        if len(data) < context or (least := self.tokenizer.least_tokens(data)) < context:
+            return
+        raise PromptTooLongError(
+            f"the prompt has at least {least} tokens, and prompt and output together may have"
+            f" {context}",
+            where=where,
+            remedy=f"Shorten the prompt to at most {context - 1} tokens",
+        )
+
+
+def _token_ids(prompt: Sequence[int]) -> list[int]:
+    """A client's token ids; RequestError for what isn't a list of integers."""
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | bytearray | Mapping):
+        raise RequestError(
+            f"is a {type(prompt).__name__}, neither text nor token ids", where="prompt"
+        )
+    tokens = list(prompt)
+    if set(map(type, tokens)) == {int}:
+        return tokens
+    for index, token in enumerate(tokens):
+        if not isinstance(token, SupportsIndex) or isinstance(token, bool):
+            raise RequestError(f"{token!r:.40} is no token id", where=f"prompt[{index}]")
+    return [operator.index(token) for token in tokens]

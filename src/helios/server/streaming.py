@@ -1,0 +1,97 @@
+"""A streamed answer: the worker's events become server-sent events on the client's connection.
+
+A token costs one call from the worker's client, its text, and one write; what is the same in every
+event was encoded before (`text_chunks`). While the client's connection takes no more, events wait
+here as the worker sent them, as many as the request may have; then they are made into one, so a
+reader that is slow gets fewer chunks with more text each. Streams that show token ids keep an
+event for each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from helios.server import sse
+from helios.server.answer_watch import AnswerWatch
+from helios.server.answering import Answer
+from helios.server.body_writer import BodyWriter
+from helios.server.choices import Choice
+from helios.server.failures import ApiError
+from helios.server.observation import Step, Totals
+from helios.server.presentation import Presenter
+from helios.server.text_chunks import TextChunks
+from helios.worker.messages import Submit, TokensEvent
+from helios.worker.recipient import RequestEvent
+
+
+class StreamedAnswer(Answer):
+    """Writes to `writer` as events come; `outcome` is what to end the stream with, `[DONE]` or one
+    error."""
+
+    def __init__(
+        self,
+        choices: Sequence[Choice],
+        presenter: Presenter,
+        totals: Callable[[Step], Totals],
+        watch: Callable[[Submit], AnswerWatch],
+        writer: BodyWriter,
+        *,
+        include_usage: bool,
+        merges: bool,
+    ) -> None:
+        super().__init__(choices, presenter, totals, watch, merges=merges)
+        self._writer = writer
+        self._include_usage = include_usage
+        self._frames = [sse.frame(chunk) for chunk in presenter.opening(len(choices))]
+        self._texts = {}
+        if presenter.text_only:
+            self._texts = {
+                request_id: TextChunks(presenter, choice.index)
+                for request_id, choice in self._choices.items()
+            }
+        self._first: Step | None = None
+        writer.on_resume = self.deliver
+        if self._frames:
+            self._write()
+
+    def _ready(self) -> bool:
+        return not self._writer.paused
+
+    def _push(self, choice: Choice, event: RequestEvent) -> None:
+        """As `Answer._push`; the way that most events go is shorter."""
+        texts = self._texts.get(event.request_id)
+        if texts is None or type(event) is not TokensEvent or event.finish:
+            super()._push(choice, event)
+            return
+        text = choice.pipeline.push_text(event.tokens)
+        if text:
+            self._frames.append(texts.frame(text))
+
+    def _accept(self, step: Step) -> None:
+        if not step.index:
+            self._first = step
+        totals = None
+        if self._first is not None and not self._running:
+            totals = self._totals(self._first)
+        self._frames += [sse.frame(chunk) for chunk in self._presenter.chunks(step, totals)]
+        if totals is not None and self._include_usage:
+            self._frames.append(sse.frame(self._presenter.usage_chunk(totals.usage)))
+
+    def _pushed(self) -> None:
+        if not self._running:
+            self._end(sse.DONE)
+        elif self._frames:
+            self._write()
+
+    def _write(self) -> None:
+        frames, self._frames = self._frames, []
+        self._writer.write(b"".join(frames) if len(frames) > 1 else frames[0])
+
+    def _end(self, last: bytes) -> None:
+        frames, self._frames = self._frames, []
+        self.outcome.set_result(b"".join((*frames, last)))
+
+    def _end_badly(self, error: ApiError) -> None:
+        self._end(sse.frame(msgspec.json.encode(error.body)))

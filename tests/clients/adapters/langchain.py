@@ -1,0 +1,98 @@
+"""LangChain's `ChatOpenAI`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import openai
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_openai import ChatOpenAI
+
+from tests.clients.adapters.openai_python import KINDS
+from tests.clients.sessions import DEADLINE_S, NO_KEY, Answer, Ask, At, Refusal
+
+
+class LangChain:
+    """Errors are those of OpenAI's SDK, which it uses."""
+
+    lacks: Mapping[str, str] = {"models": "ChatOpenAI lists no models"}
+    kinds: Mapping[int, str] = KINDS
+
+    def models(self, at: At) -> list[str]:
+        raise NotImplementedError
+
+    def chat(self, at: At, ask: Ask) -> Answer:
+        return _answer(_model(at, ask).generate([_messages(ask)]))
+
+    def stream(self, at: At, ask: Ask) -> Answer:
+        whole: AIMessageChunk | None = None
+        for piece in _model(at, ask).stream(_messages(ask)):
+            assert isinstance(piece, AIMessageChunk)
+            whole = piece if whole is None else whole + piece
+        assert whole is not None
+        usage = whole.usage_metadata
+        assert usage is not None
+        return Answer(
+            (str(whole.content),),
+            usage["input_tokens"],
+            usage["output_tokens"],
+            (whole.response_metadata["finish_reason"],),
+        )
+
+    def abandon(self, at: At, ask: Ask, pieces: int) -> None:
+        stream = _model(at, ask).stream(_messages(ask))
+        for _ in range(pieces):
+            next(stream)
+        stream.close()  # type: ignore[attr-defined]
+
+    def together(self, at: At, asks: Sequence[Ask]) -> list[Answer]:
+        async def ask_all() -> list[Any]:
+            return await asyncio.gather(
+                *(_model(at, ask).agenerate([_messages(ask)]) for ask in asks)
+            )
+
+        return [_answer(result) for result in asyncio.run(ask_all())]
+
+    def refusal(self, at: At, ask: Ask) -> Refusal:
+        try:
+            self.chat(at, ask)
+        except openai.APIStatusError as error:
+            kind = next(k for k in type(error).__mro__ if k.__module__.startswith("openai"))
+            return Refusal(kind.__name__, error.status_code, error.code, error.param)
+        raise AssertionError("the request was not refused")
+
+
+def _model(at: At, ask: Ask) -> ChatOpenAI:
+    options = ask.options()
+    if "stop" in options:
+        options["stop"] = [options["stop"]]
+    return ChatOpenAI(
+        base_url=at.api,
+        api_key=NO_KEY if at.key is None else at.key,  # type: ignore[arg-type]
+        model=ask.model,
+        max_retries=0,
+        timeout=DEADLINE_S,
+        stream_usage=True,
+        **options,
+    )
+
+
+def _messages(ask: Ask) -> list[Any]:
+    return [HumanMessage(ask.text)]
+
+
+def _answer(result: Any) -> Answer:
+    (generations,) = result.generations
+    metadata = [generation.message.response_metadata for generation in generations]
+    usage = result.llm_output["token_usage"]
+    entries = (metadata[0].get("logprobs") or {}).get("content", [])
+    return Answer(
+        tuple(generation.text for generation in generations),
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+        tuple(one["finish_reason"] for one in metadata),
+        tuple(entry["logprob"] for entry in entries),
+        tuple(tuple(top["logprob"] for top in entry["top_logprobs"]) for entry in entries),
+    )

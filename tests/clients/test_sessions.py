@@ -1,0 +1,120 @@
+"""Every client's session: the same questions through each library, with the same answers as plain
+HTTP's."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.clients.sessions import Ask, At, Client, Http
+from tests.server.real import ServerProcess
+
+# Module below `adapters`, and the library that it imports.
+ADAPTERS = {
+    "OpenAIPython": ("openai_python", "openai"),
+    "OpenAINode": ("openai_node", "json"),
+    "LangChain": ("langchain", "langchain_openai"),
+    "LiteLLM": ("litellm", "litellm"),
+    "Llm": ("llm", "llm"),
+}
+LONG = Ask("Write every number from one to two thousand as words.", max_tokens=4000)
+
+
+@pytest.fixture(scope="module", params=list(ADAPTERS))
+def client(request: pytest.FixtureRequest) -> Any:
+    """A library; skips loudly where it isn't installed."""
+    module, library = ADAPTERS[request.param]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{request.param} is not tested: {library} isn't installed (`make clients`)")
+    return getattr(importlib.import_module(f"tests.clients.adapters.{module}"), request.param)()
+
+
+@pytest.fixture(scope="module")
+def at(open_server: ServerProcess) -> At:
+    return At(open_server.url)
+
+
+@pytest.fixture(scope="module")
+def http(at: At) -> Http:
+    return Http(at)
+
+
+def _able(client: Client, what: str) -> None:
+    if what in client.lacks:
+        pytest.skip(client.lacks[what])
+
+
+def test_models(client: Client, at: At, http: Http) -> None:
+    _able(client, "models")
+    assert client.models(at) == http.models()
+
+
+def test_a_whole_answer_with_its_usage(client: Client, at: At, http: Http) -> None:
+    assert client.chat(at, Ask()) == http.chat(Ask())
+
+
+def test_a_streamed_answer_with_its_usage(client: Client, at: At, http: Http) -> None:
+    expected, streamed = http.chat(Ask()), client.stream(at, Ask())
+    assert streamed == replace(expected, finish=streamed.finish)
+    assert streamed.finish == expected.finish or "streamed finish" in client.lacks
+
+
+def test_several_choices(client: Client, at: At, http: Http) -> None:
+    _able(client, "choices")
+    ask = Ask(n=3, seed=7, temperature=1.0)
+    expected = http.chat(ask)
+    assert len(set(expected.texts)) == 3
+    assert client.chat(at, ask) == expected
+
+
+def test_logprobs(client: Client, at: At, http: Http) -> None:
+    _able(client, "logprobs")
+    ask = Ask(max_tokens=6, top_logprobs=3)
+    expected = http.chat(ask)
+    assert [len(tops) for tops in expected.top_logprobs] == [3] * len(expected.logprobs) != []
+    assert client.chat(at, ask) == expected
+
+
+def test_stops(client: Client, at: At, http: Http) -> None:
+    whole = http.chat(Ask()).texts[0]
+    stop = whole.split()[2]
+    expected = http.chat(Ask(stop=stop))
+    assert expected.texts[0] == whole[: whole.index(stop)] != ""
+    assert expected.finish == ("stop",)
+    assert client.chat(at, Ask(stop=stop)) == expected
+    assert client.stream(at, Ask(stop=stop)).texts == expected.texts
+
+
+@pytest.mark.parametrize(
+    ("status", "ask"),
+    [(400, Ask(top_logprobs=21)), (400, Ask("word " * 9000)), (404, Ask(model="gpt"))],
+)
+def test_refusals(client: Client, at: At, http: Http, status: int, ask: Ask) -> None:
+    if ask.top_logprobs is not None and "logprobs" in client.lacks:
+        ask = Ask(max_tokens=0)
+    known, code, param = http.refusal(ask)
+    assert known == status
+    refusal = client.refusal(at, ask)
+    assert refusal.kind == client.kinds[status]
+    assert refusal.status == status
+    assert "code" in client.lacks or (refusal.code, refusal.param) == (code, param)
+
+
+def test_going_away_in_mid_stream_ends_the_request(
+    client: Client, at: At, open_server: ServerProcess
+) -> None:
+    cancelled = 'flare_requests_finished_total{reason="cancelled"}'
+    before = open_server.metrics().get(cancelled, 0)
+    client.abandon(at, LONG, 3)
+    after = open_server.metrics_until(
+        lambda now: now["flare_requests_running"] == now["flare_http_permits"] == 0
+    )
+    assert after[cancelled] == before + 1
+
+
+def test_requests_at_once(client: Client, at: At, http: Http) -> None:
+    asks = [Ask(f"Say {n}.", max_tokens=4 + n, temperature=1.0, seed=n) for n in range(3)]
+    assert client.together(at, asks) == [http.chat(ask) for ask in asks]
