@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from helios.frontend.prepare import PreparedRequest
+from helios.frontend.response.deltas import Content, Delta
+from helios.frontend.response.marked_stops import MarkedStops
+from helios.frontend.response.marked_text import MarkedReader
+from helios.frontend.response.parser import ResponseParser
+from helios.frontend.response.selection import ResponseReading
 from helios.frontend.stops import StopMatcher
 from helios.frontend.tokenizer import Tokenizer
 
@@ -43,20 +48,39 @@ class OutputDelta:
 
     text: str
     tokens: tuple[TokenText, ...]
+    parts: tuple[Delta, ...] = ()
+    """What a response parser made of the text: reasoning, content (which `text` has, too) and
+    calls, in their order; empty where nothing is parsed."""
 
 
 class OutputPipeline:
     """Turns a request's tokens into deltas; `text` of all deltas together is its output.
 
     End-of-sequence and special tokens count as tokens and have no text, nor have a stop and what
-    follows it.
+    follows it. `reading` is how the core's responses are read; without one, or where the request
+    doesn't want it, text is content as it is.
     """
 
-    def __init__(self, tokenizer: Tokenizer, request: PreparedRequest) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        request: PreparedRequest,
+        reading: ResponseReading | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
-        self._text = StopMatcher(
-            request.stops, tokenizer, eos_ids=request.eos_ids, continues=request.continues
-        )
+        self._parser: ResponseParser | None = None
+        self._begun: list[Delta] = []
+        self._text: StopMatcher | MarkedStops
+        if reading is None or request.response is None:
+            self._text = StopMatcher(
+                request.stops, tokenizer, eos_ids=request.eos_ids, continues=request.continues
+            )
+        else:
+            signs = reading.signs
+            reader = MarkedReader(tokenizer, signs, continues=request.continues)
+            self._text = MarkedStops(request.stops, reader, signs.plain, eos_ids=request.eos_ids)
+            self._parser = reading.parser(request.response.tools)
+            self._begun = self._parser.prime(request.response.opened)
         self.prompt_tokens = len(request.prompt_tokens)
         self.output_tokens = 0
         self._characters = 0
@@ -79,14 +103,37 @@ class OutputPipeline:
             offset = self._characters + self._text.held_characters
             likeliest = self._spelled(*alternatives[index]) if alternatives else ()
             items.append(TokenText(token, data, logprob, offset, likeliest))
-            pieces.append(self._shown(self._text.push(token)))
+            pieces.append(self._text.push(token))
+            if self._parser is None:
+                self._characters += len(pieces[-1])
         if last:
-            pieces.append(self._shown(self._text.finish()))
+            pieces.append(self._text.finish())
         self.output_tokens += len(items)
-        return OutputDelta("".join(pieces), tuple(items))
+        return self._delta("".join(pieces), tuple(items), last=last)
+
+    def _delta(self, text: str, tokens: tuple[TokenText, ...], *, last: bool) -> OutputDelta:
+        if self._parser is None:
+            return OutputDelta(text, tokens)
+        parts = [*self._begun, *self._parser.push(text), *(self._parser.finish() if last else ())]
+        self._begun = []
+        content = "".join(part.text for part in parts if isinstance(part, Content))
+        self._characters += len(content)
+        return OutputDelta(content, tokens, tuple(parts))
+
+    @property
+    def parses(self) -> bool:
+        """Whether deltas have parts."""
+        return self._parser is not None
+
+    @property
+    def complete_calls(self) -> int:
+        """Calls that came to their end."""
+        return self._parser.complete_calls if self._parser is not None else 0
 
     def push_text(self, tokens: Sequence[int], *, last: bool = False) -> str:
-        """The text of newly generated tokens, as in `push`, for who wants nothing else of them."""
+        """The text of newly generated tokens, as in `push`, for who wants nothing else of them.
+        Not where deltas have parts."""
+        assert self._parser is None
         self.output_tokens += len(tokens)
         text = self._text
         if len(tokens) == 1 and not last:

@@ -18,6 +18,7 @@ from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
 from helios.frontend.prompts import Prompt, PromptMaker
 from helios.frontend.prompts import PromptTooLongError as PromptTooLongError
+from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.sampling import SEEDS, SamplingResolver
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
@@ -29,10 +30,20 @@ CHOICES_LIMIT: Final = 128  # answers to one question
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseStart:
+    """What reading a response needs of its request: the tools that it may call, None where calls
+    aren't looked for, and the marked text of what stands of it in the prompt already."""
+
+    tools: ToolSchemas | None = None
+    opened: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """Ready to submit. `continues` says that the output goes on from the prompt's text instead
     of starting a message. `priority` is lower where the request is more urgent. `prompt_text` is
-    what the tokens are of; None where the client gave ids."""
+    what the tokens are of; None where the client gave ids. `response` is None where the output is
+    plain text."""
 
     prompt_tokens: list[int]
     output_limit: int
@@ -42,6 +53,7 @@ class PreparedRequest:
     priority: int = 0
     stops: StopConditions = NO_STOPS
     prompt_text: str | None = None
+    response: ResponseStart | None = None
 
 
 def choices(prepared: PreparedRequest, count: int) -> list[PreparedRequest]:
