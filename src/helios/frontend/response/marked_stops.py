@@ -72,7 +72,7 @@ class MarkedStops:
     def _searched(self, text: str) -> str:
         if self._text is None:
             return text
-        released = []
+        released: list[str] = []
         for symbol in text:
             if self._text.stopped:
                 break

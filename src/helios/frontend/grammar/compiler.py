@@ -1,0 +1,147 @@
+"""Makes a request's grammar and checks it: an answer that can't be constrained is refused here.
+
+Compiling runs in the preparation slots. Its limits are llguidance's own (states, symbols, fuel, so
+time as well) and this module's on what is handed over; both end in that request's error.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import llguidance
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from helios.contract.model import FrontendContract
+from helios.errors import RequestError
+from helios.frontend.grammar.envelope import Constraint, answer_grammar, response_grammar
+from helios.frontend.response.marked_text import MarkerSigns
+from helios.frontend.tokenizer import Tokenizer
+
+SIZE_LIMIT: Final = 1 << 18  # characters of a grammar
+DEPTH_LIMIT: Final = 64  # levels of a schema
+
+
+def parser_limits() -> LLParserLimits:
+    """Bounds on what one grammar may cost, here and in the worker."""
+    return LLParserLimits(
+        max_items_in_row=2000,
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=50_000,
+        max_grammar_size=100_000,
+        precompute_large_lexemes=False,
+        verbose_errors=False,
+    )
+
+
+def grammar_tokenizer(
+    tokenizer: Tokenizer, signs: MarkerSigns, eos_ids: Sequence[int], sampled_tokens: int
+) -> LLTokenizer:
+    """The vocabulary as grammars see it: markers, like special tokens, are no text."""
+    return LLTokenizer(
+        TokenizerWrapper(_Vocabulary(tokenizer, signs, eos_ids, sampled_tokens)),
+        n_vocab=sampled_tokens,
+        eos_token=list(eos_ids) or None,
+    )
+
+
+class GrammarCompiler:
+    """Makes one core's grammars. Safe to use from several threads. The vocabulary is read when
+    the first one is wanted."""
+
+    def __init__(
+        self,
+        contract: FrontendContract,
+        tokenizer: Tokenizer,
+        signs: MarkerSigns,
+        sampled_tokens: int,
+    ) -> None:
+        self._contract = contract
+        self._tokenizer = tokenizer
+        self._signs = signs
+        self._sampled_tokens = sampled_tokens
+
+    @functools.cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        return grammar_tokenizer(
+            self._tokenizer, self._signs, self._contract.eos_ids, self._sampled_tokens
+        )
+
+    def compile(self, constraint: Constraint, opened: str | None) -> str:
+        """The grammar of a response, or of a bare output where `opened` is None. Raises
+        RequestError naming the field whose value can't be made one, with the reason."""
+        where = constraint.structure.where if constraint.structure else "tools"
+        try:
+            if opened is not None:
+                grammar = response_grammar(constraint, self._contract, self._signs, opened)
+            else:
+                assert constraint.structure is not None
+                grammar = answer_grammar(constraint.structure, self._signs)
+        except (RecursionError, ValueError) as error:
+            raise _refused(str(error), where) from None
+        if len(grammar) > SIZE_LIMIT:
+            raise _refused(f"it has {len(grammar)} characters, over {SIZE_LIMIT}", where)
+        if _depth(json.loads(grammar)) > DEPTH_LIMIT:
+            raise _refused(f"it is nested more than {DEPTH_LIMIT} levels deep", where)
+        matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=parser_limits())
+        if matcher.is_error():
+            raise _refused(matcher.get_error(), where)
+        matcher.compute_bitmask()  # the first mask may fail, too
+        if matcher.is_error():
+            raise _refused(matcher.get_error(), where)
+        return grammar
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance wants it."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        signs: MarkerSigns,
+        eos_ids: Sequence[int],
+        sampled_tokens: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        extent = tokenizer.id_extent
+        self.tokens = [
+            tokenizer.token_bytes(token) if token < extent else b""
+            for token in range(sampled_tokens)
+        ]
+        special = {*tokenizer.special_ids, *signs.by_token}
+        self.special_token_ids = sorted(token for token in special if token < sampled_tokens)
+        markers = [tokenizer.added[token].content for token in special if token in tokenizer.added]
+        inside = "|".join(re.escape(marker[1:]) for marker in markers if len(marker) > 1)
+        self._inside = re.compile(f"(?={inside})" if inside else r"(?!)")
+        self.eos_token_id = eos_ids[0] if eos_ids else 0
+        self.bos_token_id = None
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """A text's tokens. It spells no marker, so what looks like one is cut apart."""
+        shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+        pieces = filter(None, self._inside.split(shown))
+        return [token for piece in pieces for token in self._tokenizer.encode(piece)]
+
+
+def _depth(value: Any, levels: int = 0) -> int:
+    if levels > DEPTH_LIMIT or not isinstance(value, dict | list):
+        return levels
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(one, levels + 1) for one in inner), default=levels)
+
+
+def _refused(why: str, where: str) -> RequestError:
+    first = why.strip().splitlines()[0][:500] if why.strip() else "it is no grammar"
+    return RequestError(
+        f"no grammar can be made of it: {first}",
+        where=where,
+        remedy="Leave out what isn't supported, or make it smaller",
+    )
+
+
+VERSION: Final = llguidance.__version__

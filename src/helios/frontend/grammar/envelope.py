@@ -1,0 +1,238 @@
+"""A response in a grammar: what may stand around the answer and the calls that are constrained.
+
+The grammar starts where the response does, so it has to know what of it the prompt has opened. A
+constraint begins exactly where the answer does: after the reasoning, if there is any.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from helios.contract.enums import ReasoningParser, ToolParser
+from helios.contract.model import FrontendContract
+from helios.frontend.grammar.argument_rules import object_rule
+from helios.frontend.grammar.call_rules import CALLS, CallsRule, calls_rule
+from helios.frontend.grammar.lark import GrammarWriter
+from helios.frontend.grammar.structure import Structure
+from helios.frontend.response.marked_text import MarkerSigns
+from helios.frontend.tools import Calling, Tool, Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a request constrains: its answer, its calls, or both."""
+
+    structure: Structure | None
+    tools: Tools
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to constrain."""
+        return self.structure is not None or self.tools.constrains
+
+
+def response_grammar(
+    constraint: Constraint, contract: FrontendContract, signs: MarkerSigns, opened: str
+) -> str:
+    """The grammar of a response that goes on after `opened`, which stands in the prompt as marked
+    text. Without a chat's envelope (`opened` None) the answer alone is constrained."""
+    return _Envelope(constraint, contract, signs, opened).grammar()
+
+
+def answer_grammar(structure: Structure, signs: MarkerSigns) -> str:
+    """The grammar of an output that is nothing but the answer."""
+    writer = GrammarWriter(signs)
+    return writer.grammar(structure.expression(writer))
+
+
+class _Envelope:
+    def __init__(
+        self, constraint: Constraint, contract: FrontendContract, signs: MarkerSigns, opened: str
+    ) -> None:
+        self._constraint = constraint
+        self._contract = contract
+        self._signs = signs
+        self._opened = opened
+        self._writer = GrammarWriter(signs)
+
+    def grammar(self) -> str:
+        writer, contract = self._writer, self._contract
+        if contract.reasoning_parser is ReasoningParser.RECIPIENT_HEADERS:
+            start = self._recipients()
+        elif contract.reasoning_parser is ReasoningParser.CHANNELS:
+            start = self._channels()
+        elif contract.tool_parser is ToolParser.XTML:
+            start = self._elements()
+        else:
+            start = self._tags()
+        return writer.grammar(start)
+
+    # ------------------------------------------------------------ parts
+
+    def _tools(self) -> list[tuple[Tool, str]]:
+        return [
+            (tool, f"tools[{index}].function.parameters")
+            for index, tool in enumerate(self._constraint.tools.declared)
+            if tool in self._constraint.tools.callable
+        ]
+
+    def _answer(self) -> str | None:
+        """The answer as it is asked for; any text where only calls are constrained; None where
+        calls have to be made."""
+        constraint = self._constraint
+        if constraint.tools.calling is Calling.REQUIRED:
+            return None
+        if constraint.structure is not None:
+            return constraint.structure.expression(self._writer)
+        return self._writer.any_text()
+
+    @functools.cached_property
+    def _calls(self) -> CallsRule | None:
+        """Calls of the tools that may be called; None where there are none."""
+        tools = self._tools()
+        parser = self._contract.tool_parser
+        if not tools or parser not in CALLS:
+            return None
+        return calls_rule(
+            self._writer,
+            parser,
+            self._contract.tool_syntax,
+            tools,
+            parallel=self._constraint.tools.parallel,
+        )
+
+    def _after_reasoning(self) -> str:
+        """What follows the reasoning: the answer, calls, or text and calls."""
+        answer, calls = self._answer(), self._calls
+        if calls is None:
+            return answer or self._writer.any_text()
+        if answer is None:
+            return self._writer.rule(calls.expression(self._writer))
+        if self._constraint.structure is not None:
+            return self._writer.choice([answer, calls.expression(self._writer)])
+        return self._text_or_calls(calls)
+
+    def _text_or_calls(self, calls: CallsRule) -> str:
+        """Any text, and calls after it or none."""
+        writer = self._writer
+        if not calls.opener:  # they begin with a brace, which counts only where an answer begins
+            return writer.choice([calls.rest, r"/([^{\s](.|\n)*)?/"])
+        if writer.is_signed(calls.opener):
+            return writer.rule(
+                f"{writer.any_text()} | {writer.text_up_to(calls.opener)} {calls.rest}"
+            )
+        called = f"{writer.text_up_to(calls.opener)} {calls.rest}"
+        return writer.choice([writer.text_without(calls.opener), called])
+
+    def _tags(self) -> str:
+        writer, contract = self._writer, self._contract
+        rest = self._after_reasoning()
+        if contract.reasoning_parser is not ReasoningParser.THINK_TAGS:
+            return rest
+        syntax = contract.reasoning_syntax
+        line = "\n" if syntax.wrapping_newlines else ""
+        after = writer.literal(2 * line)
+        thought = writer.rule(f"{writer.text_up_to(syntax.close)} {after}")
+        opening, closing = self._signs.sign(syntax.open), self._signs.sign(syntax.close)
+        opened, closed = self._opened.rfind(opening), self._opened.rfind(closing)
+        if closed > opened or (closed >= 0 and opened < 0):
+            return rest
+        calls = self._calls if syntax.terminal_marker else None
+        ways = [f"{thought} {rest}"]
+        if calls is not None:
+            ways.append(f"{writer.text_up_to(calls.opener)} {calls.rest}")
+        if opened >= 0:
+            return writer.choice(ways)
+        begun = writer.literal(syntax.open + line)
+        return writer.choice([rest, *(f"{begun} {way}" for way in ways)])
+
+    def _elements(self) -> str:
+        writer, syntax = self._writer, self._contract.tool_syntax
+
+        def tag(control: str, name: str) -> str:
+            return writer.literal(f"{control}{name}{syntax.separator}")
+
+        def up_to(name: str) -> str:
+            return writer.text_up_to(f"{syntax.close}{name}{syntax.separator}")
+
+        answer, calls = self._answer(), self._calls
+        end = tag(syntax.close, "message")
+        ways = []
+        if answer is not None:
+            free = self._constraint.structure is None
+            whole = up_to("response") if free else f"{answer} {tag(syntax.close, 'response')}"
+            ways.append(f"{whole} {end}")
+        if calls is not None:
+            ways.append(f"{up_to('response')} {calls.expression(writer)} {end}")
+        rest = writer.choice(ways)
+        thought = up_to("think")
+        response_open = tag(syntax.open, "response")
+        think_open = self._signs.sign(f"{syntax.open}think{syntax.separator}")
+        answer_open = self._signs.sign(f"{syntax.open}response{syntax.separator}")
+        if self._opened.rfind(think_open) > self._opened.rfind(answer_open):
+            return writer.rule(f"{thought} {response_open} {rest}")
+        if answer_open in self._opened:
+            return rest
+        return writer.rule(f"({tag(syntax.open, 'think')} {thought})? {response_open} {rest}")
+
+    def _recipients(self) -> str:
+        """Messages to itself, then one to the user, or ones to tools."""
+        writer, envelope = self._writer, self._contract.envelope
+        close = writer.literal(envelope.body_closes[0])
+        header = writer.literal(f"{envelope.assistant_start}")
+
+        def to(recipient: str) -> str:
+            return writer.literal(f" to={recipient}{envelope.header_close}")
+
+        ways = []
+        answer = self._answer()
+        if answer is not None:
+            ways.append(f"{to('user')} {answer}")
+        syntax = self._contract.tool_syntax
+        calls = []
+        for tool, where in self._tools():
+            invocation = CALLS[ToolParser.ATEM](writer, syntax, tool, where)
+            head = writer.literal(syntax.open + syntax.separator)
+            calls.append(
+                writer.rule(f"{to(tool.name)} {head} {invocation} {writer.literal(syntax.close)}")
+            )
+        if calls:
+            call = writer.choice(calls)
+            more = f"({close} {header} {call})*" if self._constraint.tools.parallel else ""
+            ways.append(f"{call} {more}")
+        last = writer.choice(ways)
+        thought = writer.rule(f"{writer.any_text()} {close} {header}")
+        opened = self._signs.plain(self._opened)
+        inside = self._signs.sign(envelope.header_close) in self._opened
+        if inside and " to=self" in opened:
+            return writer.rule(f"{thought} ({to('self')} {thought})* {last}")
+        if inside and answer is not None:
+            return answer
+        return writer.rule(f"({to('self')} {thought})* {last}")
+
+    def _channels(self) -> str:
+        """Analysis, then a final message, or calls."""
+        writer, envelope = self._writer, self._contract.envelope
+        syntax = self._contract.tool_syntax
+        end, header = (
+            writer.literal(envelope.body_closes[0]),
+            writer.literal(envelope.assistant_start),
+        )
+
+        def message(head: str, body: str) -> str:
+            channel = writer.literal(f"{envelope.channel_open}{head}{envelope.header_close}")
+            return writer.rule(f"{channel} {body}")
+
+        ways = []
+        answer = self._answer()
+        if answer is not None:
+            ways.append(message("final", answer))
+        for tool, _ in self._tools():
+            head = f"commentary to={syntax.name_prefix}{tool.name} {envelope.format_open}json"
+            ways.append(message(head, object_rule(writer, tool)))
+        last = writer.choice(ways)
+        thought = writer.rule(f"{writer.any_text()} {end} {header}")
+        analysis = f"{writer.literal(f'{envelope.channel_open}analysis{envelope.header_close}')}"
+        if self._signs.sign(envelope.header_close) in self._opened:
+            return writer.rule(f"{thought} ({analysis} {thought})* {last}")
+        return writer.rule(f"({analysis} {thought})* {last}")

@@ -1,0 +1,98 @@
+"""Writing a grammar for llguidance: rules as text, and the grammars that they refer to.
+
+A marker that is a token of its own is written by its id, since text can't spell it; other text is
+a string. Rules and embedded grammars get names that no client chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llguidance import regex_to_lark
+
+from helios.frontend.response.marked_text import MarkerSigns
+
+ANY_TEXT: Final = "/(.|\\n)*/"
+_SIGNS: Final = re.compile("([\ud800-\udfff])")
+
+
+class GrammarWriter:
+    """Collects rules; `text` is the grammar, whose start is the rule given last."""
+
+    def __init__(self, signs: MarkerSigns) -> None:
+        self._signs = signs
+        self._tokens = {sign: token for token, sign in signs.by_token.items()}
+        self._rules: list[str] = []
+        self._embedded: list[dict[str, Any]] = []
+
+    def literal(self, text: str) -> str:
+        """Exactly this text, its markers as their tokens. Empty text is an empty string."""
+        return self._literal(self._signs.sign(text))
+
+    def _literal(self, marked: str) -> str:
+        parts = []
+        for part in _SIGNS.split(marked):
+            if part in self._tokens:
+                parts.append(f"<[{self._tokens[part]}]>")
+            elif part:
+                parts.append(json.dumps(part))
+        return " ".join(parts) or '""'
+
+    def rule(self, body: str, attributes: str = "") -> str:
+        """A new rule; its name. `attributes` go between brackets behind it."""
+        name = f"r{len(self._rules)}"
+        shown = f"[{attributes}]" if attributes else ""
+        self._rules.append(f"{name}{shown}: {body}")
+        return name
+
+    def any_text(self) -> str:
+        """Any text, without tokens that are markers."""
+        return self.rule(ANY_TEXT)
+
+    def is_signed(self, text: str) -> bool:
+        """Whether a text holds markers that text can't spell."""
+        return _SIGNS.search(self._signs.sign(text)) is not None
+
+    def text_up_to(self, end: str) -> str:
+        """Any text and the end that it first meets."""
+        marked = self._signs.sign(end)
+        found = _SIGNS.search(marked)
+        if found is None:
+            return self.rule(ANY_TEXT, f"suffix={json.dumps(end)}")
+        # Text can't spell the token, so all before it is text, the beginning of `end` included.
+        before = marked[: found.start()]
+        text = f"/(.|\\n)*{regex_to_lark(re.escape(before))}/" if before else ANY_TEXT
+        return self.rule(f"{self.rule(text)} {self._literal(marked[found.start() :])}")
+
+    def text_without(self, unwanted: str) -> str:
+        """Any text in which this doesn't occur."""
+        inside = regex_to_lark(re.escape(unwanted))
+        name = f"T{len(self._rules)}"
+        self._rules.append(f"{name}: {ANY_TEXT} & ~/(.|\\n)*{inside}(.|\\n)*/")
+        return name
+
+    def choice(self, alternatives: list[str]) -> str:
+        """One of some expressions."""
+        return self.rule(" | ".join(alternatives))
+
+    def json(self, schema: Mapping[str, Any]) -> str:
+        """A JSON value of a schema."""
+        return self._embed({"json_schema": dict(schema)})
+
+    def lark(self, text: str) -> str:
+        """A grammar of a client's own, from its `start`."""
+        return self._embed({"lark_grammar": text})
+
+    def grammar(self, start: str) -> str:
+        """The whole grammar, as llguidance reads it."""
+        rules = "\n".join([f"start: {start}", *self._rules])
+        main = {"name": "response", "lark_grammar": rules}
+        return json.dumps({"grammars": [main, *self._embedded]})
+
+    def _embed(self, grammar: dict[str, Any]) -> str:
+        name = f"g{len(self._embedded)}"
+        self._embedded.append({"name": name, **grammar})
+        return f"@{name}"

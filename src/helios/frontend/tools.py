@@ -1,0 +1,49 @@
+"""The tools that a request declares, and which of them an answer may call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A declared function. `parameters` is the JSON schema of its arguments, which is an object's;
+    with `strict` a call has arguments that fit it."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    strict: bool = False
+
+
+class Calling(Enum):
+    """Whether an answer calls tools: never, as the model decides, or certainly."""
+
+    NONE = "none"
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What of a request concerns tools. `named` is the one that has to be called, where a client
+    names it; without `parallel` at most one call is made."""
+
+    declared: tuple[Tool, ...] = ()
+    calling: Calling = Calling.AUTO
+    named: str | None = None
+    parallel: bool = True
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        """The tools that an answer may call."""
+        if self.calling is Calling.NONE:
+            return ()
+        return tuple(tool for tool in self.declared if self.named in (None, tool.name))
+
+    @property
+    def constrains(self) -> bool:
+        """Whether calls have to be kept to their schemas, or made at all."""
+        return self.calling is Calling.REQUIRED or any(tool.strict for tool in self.callable)

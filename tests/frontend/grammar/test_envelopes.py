@@ -1,0 +1,239 @@
+"""Grammars of whole responses: whatever they allow, the response's parser reads as intended."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from helios.contract.model import FrontendContract
+from helios.errors import RequestError
+from helios.frontend.grammar.compiler import GrammarCompiler, grammar_tokenizer
+from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.structure import ChoiceAnswer, JsonAnswer, Structure
+from helios.frontend.response.marked_text import MarkedReader
+from helios.frontend.response.parameter_types import ToolSchemas
+from helios.frontend.response.selection import ResponseReading
+from helios.frontend.tokenizer import Tokenizer
+from helios.frontend.tools import Calling, Tool, Tools
+from tests.frontend.grammar.walks import walk
+from tests.frontend.response.reading import Response, Syntax, put_together
+from tests.frontend.response.syntaxes import EVERY
+from tests.frontend.response.tokens import tokenizer_with
+
+# Elements whose markers are text can be spelled in any text before them.
+SYNTAXES = [by for by, _ in EVERY if by.name != "XTML without tokens"]
+CALLING = [by for by in SYNTAXES if by.contract.tool_parser.name != "NONE"]
+EOS = "<|eos|>"
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+ANSWER = JsonAnswer(NUMBER, "response_format")
+ADD = Tool(
+    "add",
+    {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "note": {"type": "string"},
+            "unit": {"enum": ["m", "km"]},
+            "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}, "maxItems": 2},
+        },
+        "required": ["a", "note"],
+        "additionalProperties": False,
+        "$defs": {
+            "row": {
+                "type": "object",
+                "properties": {"k": {"type": "boolean"}},
+                "required": ["k"],
+                "additionalProperties": False,
+            }
+        },
+    },
+)
+TICK = Tool("tick", {"type": "object", "properties": {}, "additionalProperties": False})
+
+
+class Core:
+    """A syntax with a tokenizer of its own."""
+
+    def __init__(self, by: Syntax) -> None:
+        self.tokenizer: Tokenizer = tokenizer_with([EOS], by.tokens)
+        self.eos = self.tokenizer.encode(EOS)[0]
+        self.contract: FrontendContract = by.contract
+        self.signs = ResponseReading.signs_of(by.contract, self.tokenizer)
+        extent = self.tokenizer.id_extent
+        self.vocabulary = grammar_tokenizer(self.tokenizer, self.signs, [self.eos], extent)
+        tools, reasoning = by.contract.tool_syntax, by.contract.reasoning_syntax
+        ends = ["response", "call", "tools", "argument", "think", "message"]
+        self.closers = [
+            self.tokenizer.encode(text)
+            for text in (
+                reasoning.close,
+                "\n" + tools.argument_close,
+                tools.argument_close,
+                tools.open,
+                tools.close,
+                *(f"<|close|>{name}<|sep|>" for name in ends),
+            )
+            if text.strip()
+        ]
+        self.compiler = GrammarCompiler(by.contract, self.tokenizer, self.signs, extent)
+
+    def answers(self, constraint: Constraint, opened: str = "", count: int = 12) -> list[Response]:
+        """Responses that the constraint allows."""
+        grammar = self.compiler.compile(constraint, opened)
+        found = []
+        for seed in range(count):
+            tokens = walk(self.vocabulary, grammar, random.Random(seed), self.closers)
+            schemas = {tool.name: tool.parameters for tool in constraint.tools.callable}
+            parser = ResponseReading(self.contract, self.signs).parser(
+                ToolSchemas(schemas) if schemas else None
+            )
+            parser.prime(opened)
+            reader = MarkedReader(self.tokenizer, self.signs, continues=False)
+            deltas = [delta for token in tokens for delta in parser.push(reader.push(token))]
+            deltas += parser.push(reader.finish())
+            found.append(put_together([*deltas, *parser.finish()]))
+        return found
+
+    def open_reasoning(self) -> str | None:
+        """What a prompt that opens reasoning ends with, None where the syntax has none."""
+        sign = self.signs.sign
+        match self.contract.reasoning_parser.name:
+            case "THINK_TAGS":
+                newline = "\n" if self.contract.reasoning_syntax.wrapping_newlines else ""
+                return sign(self.contract.reasoning_syntax.open) + newline
+            case "XTML_THINK":
+                return sign("<|open|>think<|sep|>")
+            case "RECIPIENT_HEADERS":
+                return sign(" to=self<|message|>")
+            case "CHANNELS":
+                return sign("<|channel|>analysis<|message|>")
+        return None
+
+
+def _checked(arguments: Any) -> bool:
+    return (
+        isinstance(arguments["a"], int)
+        and isinstance(arguments["note"], str)
+        and set(arguments) <= {"a", "note", "unit", "rows"}
+        and arguments.get("unit", "m") in ("m", "km")
+        and all(isinstance(row["k"], bool) for row in arguments.get("rows", []))
+    )
+
+
+@pytest.mark.clause("FRONT-14")
+@pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
+def test_structured_answer(by: Syntax) -> None:
+    core = Core(by)
+    for response in core.answers(Constraint(ANSWER, Tools())):
+        assert set(json.loads(response.content)) == {"n"}
+        assert response.calls == []
+
+
+@pytest.mark.clause("FRONT-14", "FRONT-6")
+@pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
+def test_structured_answer_after_reasoning(by: Syntax) -> None:
+    core = Core(by)
+    opened = core.open_reasoning()
+    if opened is None:
+        pytest.skip("this syntax has no reasoning")
+    reasoned = False
+    for response in core.answers(Constraint(ANSWER, Tools()), opened):
+        assert set(json.loads(response.content)) == {"n"}
+        reasoned = reasoned or bool(response.reasoning)
+    assert reasoned
+
+
+@pytest.mark.clause("FRONT-14")
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+@pytest.mark.parametrize("reasons", [False, True])
+def test_required_calls(by: Syntax, reasons: bool) -> None:
+    core = Core(by)
+    opened = core.open_reasoning() if reasons else ""
+    if opened is None:
+        pytest.skip("this syntax has no reasoning")
+    tools = Tools((ADD, TICK), Calling.REQUIRED)
+    for response in core.answers(Constraint(None, tools), opened):
+        assert response.calls
+        for call in response.calls:
+            assert call.complete
+            assert call.name in ("add", "tick")
+            assert _checked(call.value) if call.name == "add" else call.value == {}
+
+
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_named_call(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((ADD, TICK), Calling.REQUIRED, named="add", parallel=False)
+    for response in core.answers(Constraint(None, tools), count=6):
+        (call,) = response.calls
+        assert call.name == "add"
+        assert _checked(call.value)
+
+
+@pytest.mark.clause("FRONT-12", "FRONT-14")
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_answer_or_calls(by: Syntax) -> None:
+    core = Core(by)
+    answered = called = False
+    for response in core.answers(Constraint(ANSWER, Tools((TICK,))), count=30):
+        if response.calls:
+            called = True
+            # An element for the response comes before calls, too.
+            assert response.content == "" or by.contract.tool_parser.name == "XTML"
+        else:
+            answered = True
+            assert set(json.loads(response.content)) == {"n"}
+    assert answered
+    assert called
+
+
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_strict_tools_leave_text_free(by: Syntax) -> None:
+    core = Core(by)
+    strict = Tool(ADD.name, ADD.parameters, strict=True)
+    talked = called = False
+    for response in core.answers(Constraint(None, Tools((strict,))), count=30):
+        talked = talked or bool(response.content)
+        for call in response.calls:
+            called = True
+            assert _checked(call.value)
+    assert talked
+    assert called
+
+
+def test_one_call_without_parallel_calls() -> None:
+    for by in CALLING:
+        core = Core(by)
+        tools = Tools((TICK,), Calling.REQUIRED, parallel=False)
+        for response in core.answers(Constraint(None, tools), count=4):
+            assert len(response.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("structure", "named"),
+    [
+        (JsonAnswer({"not": {}}, "response_format"), "response_format"),
+        (JsonAnswer({"type": "object", "propertyNames": {}}, "rf"), "rf"),
+        (JsonAnswer({"format": "nonsense", "type": "string"}, "rf"), "rf"),
+    ],
+)
+def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> None:
+    core = Core(SYNTAXES[0])
+    with pytest.raises(RequestError) as refused:
+        core.compiler.compile(Constraint(structure, Tools()), "")
+    assert refused.value.where == named
+
+
+def test_choices() -> None:
+    core = Core(SYNTAXES[0])
+    constraint = Constraint(ChoiceAnswer(("yes", "no <tool_call>"), "choice"), Tools())
+    contents = {response.content for response in core.answers(constraint, count=20)}
+    assert contents == {"yes", "no <tool_call>"}
