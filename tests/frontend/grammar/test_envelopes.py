@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
@@ -87,20 +89,36 @@ class Core:
 
     def answers(self, constraint: Constraint, opened: str = "", count: int = 12) -> list[Response]:
         """Responses that the constraint allows."""
+        tools = constraint.tools.callable
+        return [
+            self.read(tokens, tools, opened) for tokens in self.walks(constraint, opened, count)
+        ]
+
+    def walks(self, constraint: Constraint, opened: str = "", count: int = 12) -> list[list[int]]:
+        """The tokens of responses that the constraint allows."""
         grammar = self.compiler.compile(constraint, opened)
-        found = []
-        for seed in range(count):
-            tokens = walk(self.vocabulary, grammar, random.Random(seed), self.closers)
-            schemas = {tool.name: tool.parameters for tool in constraint.tools.callable}
-            parser = ResponseReading(self.contract, self.signs).parser(
-                ToolSchemas(schemas) if schemas else None
-            )
-            parser.prime(opened)
-            reader = MarkedReader(self.tokenizer, self.signs, continues=False)
-            deltas = [delta for token in tokens for delta in parser.push(reader.push(token))]
-            deltas += parser.push(reader.finish())
-            found.append(put_together([*deltas, *parser.finish()]))
-        return found
+        return [
+            walk(self.vocabulary, grammar, random.Random(seed), self.closers)
+            for seed in range(count)
+        ]
+
+    def read(self, tokens: Sequence[int], tools: Sequence[Tool] = (), opened: str = "") -> Response:
+        """The response that tokens are."""
+        schemas = {tool.name: tool.parameters for tool in tools}
+        parser = ResponseReading(self.contract, self.signs).parser(
+            ToolSchemas(schemas) if schemas else None
+        )
+        parser.prime(opened)
+        reader = MarkedReader(self.tokenizer, self.signs, continues=False)
+        deltas = [delta for token in tokens for delta in parser.push(reader.push(token))]
+        deltas += parser.push(reader.finish())
+        return put_together([*deltas, *parser.finish()])
+
+    def accepts(self, constraint: Constraint, tokens: Sequence[int]) -> bool:
+        """Whether the constraint allows a response."""
+        grammar = self.compiler.compile(constraint, "")
+        matcher = LLMatcher(self.vocabulary, grammar)
+        return bool(matcher.validate_tokens([*tokens, self.eos]) == len(tokens) + 1)
 
     def open_reasoning(self) -> str | None:
         """What a prompt that opens reasoning ends with, None where the syntax has none."""
@@ -182,31 +200,36 @@ def test_named_call(by: Syntax) -> None:
 @pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
 def test_answer_or_calls(by: Syntax) -> None:
     core = Core(by)
-    answered = called = False
-    for response in core.answers(Constraint(ANSWER, Tools((TICK,))), count=30):
+    either = Constraint(ANSWER, Tools((TICK,)))
+    for response in core.answers(either, count=6):
         if response.calls:
-            called = True
-            # An element for the response comes before calls, too.
-            assert response.content == "" or by.contract.tool_parser.name == "XTML"
+            assert response.content == ""
         else:
-            answered = True
             assert set(json.loads(response.content)) == {"n"}
-    assert answered
-    assert called
+    for said in core.walks(Constraint(ANSWER, Tools()), count=4):
+        assert core.accepts(either, said)
+    for called in core.walks(Constraint(None, Tools((TICK,), Calling.REQUIRED)), count=8):
+        # Where a response comes before calls, it is empty beside an answer of a form of its own.
+        assert core.accepts(either, called) == (core.read(called, (TICK,)).content == "")
+    for wrong in core.walks(Constraint(None, Tools((ADD,), Calling.REQUIRED)), count=2):
+        assert not core.accepts(either, wrong)
 
 
 @pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
 def test_strict_tools_leave_text_free(by: Syntax) -> None:
     core = Core(by)
     strict = Tool(ADD.name, ADD.parameters, strict=True)
-    talked = called = False
-    for response in core.answers(Constraint(None, Tools((strict,))), count=30):
-        talked = talked or bool(response.content)
-        for call in response.calls:
-            called = True
-            assert _checked(call.value)
-    assert talked
-    assert called
+    auto = Constraint(None, Tools((strict,)))
+    for response in core.answers(auto, count=6):
+        assert all(_checked(call.value) for call in response.calls)
+    for tokens in core.walks(Constraint(None, Tools((strict,), Calling.REQUIRED)), count=6):
+        assert core.accepts(auto, tokens)
+    for wrong in core.walks(Constraint(None, Tools((TICK,), Calling.REQUIRED)), count=2):
+        if core.read(wrong, (TICK,)).content == "":
+            assert not core.accepts(auto, wrong)
+    for said in core.walks(Constraint(ANSWER, Tools()), count=2):
+        # A brace at the beginning is a call's, where calls are bare objects.
+        assert core.accepts(auto, said) or by.contract.tool_parser.name == "BARE_JSON"
 
 
 def test_one_call_without_parallel_calls() -> None:

@@ -19,7 +19,7 @@ from helios.frontend.tools import Tool
 # with `end`.
 ArgumentForm = Callable[[str, bool, str], str]
 
-_DEFINITIONS = ("$defs", "definitions")
+DEFINITIONS = ("$defs", "definitions")
 _OF_TEXT = frozenset(["type", "description", "title", "default", "examples"])
 
 
@@ -55,7 +55,7 @@ def _value(writer: GrammarWriter, value: Mapping[str, Any], root: Mapping[str, A
     options = value.get("enum", [value["const"]] if "const" in value else None)
     if isinstance(options, list) and options and all(isinstance(o, str) for o in options):
         return writer.choice([json.dumps(option) for option in options])
-    definitions = {key: root[key] for key in _DEFINITIONS if key in root}
+    definitions = {key: root[key] for key in DEFINITIONS if key in root}
     return writer.json(with_bounded_space({**definitions, **value}))
 
 

@@ -13,8 +13,9 @@ from typing import Final
 
 from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
-from helios.frontend.grammar.argument_rules import arguments_rule, object_rule
+from helios.frontend.grammar.argument_rules import DEFINITIONS, arguments_rule, object_rule
 from helios.frontend.grammar.lark import GrammarWriter
+from helios.frontend.grammar.structure import with_bounded_space
 from helios.frontend.tools import Tool
 
 CallRule = Callable[[GrammarWriter, ToolSyntax, Tool, str], str]
@@ -74,6 +75,21 @@ def _json_call(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str
     return f"{json.dumps(head)} {object_rule(writer, tool)} {json.dumps('}')}"
 
 
+def _bare_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
+    """A call as one JSON value: where an answer may be JSON, too, both begin alike."""
+    name, arguments = syntax.name_keys[0], syntax.arguments_keys[0]
+    parameters = {"type": "object", **tool.parameters}
+    definitions = {key: parameters.pop(key) for key in DEFINITIONS if key in parameters}
+    call = {
+        "type": "object",
+        "properties": {name: {"const": tool.name}, arguments: parameters},
+        "required": [name, arguments],
+        "additionalProperties": False,
+        **definitions,
+    }
+    return writer.json(with_bounded_space(call))
+
+
 def _tagged_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
     wrap = "\n" if syntax.wrapping_newlines else ""
     call = _json_call(writer, syntax, tool, where)
@@ -123,7 +139,7 @@ CALLS: Final[dict[ToolParser, CallRule]] = {
     ToolParser.DSML: _invocation,
     ToolParser.ATEM: _invocation,
     ToolParser.TAGGED_JSON: _tagged_json,
-    ToolParser.BARE_JSON: _json_call,
+    ToolParser.BARE_JSON: _bare_json,
     ToolParser.CALL_LIST_JSON: _named_json,
     ToolParser.SECTIONS: _section,
     ToolParser.XTML: _element,

@@ -158,12 +158,14 @@ class _Envelope:
         answer, calls = self._answer(), self._calls
         end = tag(syntax.close, "message")
         ways = []
+        free = self._constraint.structure is None
         if answer is not None:
-            free = self._constraint.structure is None
             whole = up_to("response") if free else f"{answer} {tag(syntax.close, 'response')}"
             ways.append(f"{whole} {end}")
         if calls is not None:
-            ways.append(f"{up_to('response')} {calls.expression(writer)} {end}")
+            # Beside an answer of a form of its own no other text can be told from it.
+            before = up_to("response") if free else tag(syntax.close, "response")
+            ways.append(f"{before} {calls.expression(writer)} {end}")
         rest = writer.choice(ways)
         thought = up_to("think")
         response_open = tag(syntax.open, "response")
