@@ -22,7 +22,7 @@ PIECES_OF_MARKERS = [
 ]  # fmt: skip
 HOSTILE = st.lists(st.sampled_from(PIECES_OF_MARKERS), max_size=8).map("".join)
 ORDINARY = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="<|>▁\ufdd0\ufdd1\ufdd2")
+    st.characters(exclude_categories=["Cs"], exclude_characters="<|>▁\ufdd0\ufdd1\ufdd2\ufdd3")
 )
 
 both = pytest.mark.parametrize("kind", list(TOKENIZERS))

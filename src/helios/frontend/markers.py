@@ -23,7 +23,8 @@ from helios.frontend.tokenizer import AddedToken, Tokenizer, encode_alone
 _BREAK: Final = "\ufdd0"
 _OPEN: Final = "\ufdd1"
 _CLOSE: Final = "\ufdd2"
-_RESERVED: Final = re.compile("[\ufdd0-\ufdd2]")
+# U+FDD3 is for who renders.
+_RESERVED: Final = re.compile("[\ufdd0-\ufdd3]")
 
 _DEPTH_LIMIT: Final = 64
 
@@ -57,13 +58,13 @@ class MarkerGuard:
 
         `special_only` leaves declared tags alone: an assistant's message is model output given
         back, and its tags are the template's business. Raises RequestError naming `where` for
-        text with the three noncharacters that are used to break markers, and for a value with
+        text with the four noncharacters that prompts are made with, and for a value with
         more than `depth` levels of lists and objects.
         """
         if isinstance(value, str):
             if _RESERVED.search(value):
                 raise RequestError(
-                    "the noncharacters U+FDD0 to U+FDD2 can't be part of a prompt",
+                    "the noncharacters U+FDD0 to U+FDD3 can't be part of a prompt",
                     where=where,
                     remedy="Remove them",
                 )

@@ -10,12 +10,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from helios.errors import RequestError
+from helios.frontend.conversation import for_template
 from helios.frontend.markers import MarkerGuard, without_breaks
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
+
+# A noncharacter that the marker guard refuses in a client's text.
+_LAST: Final = "\ufdd3"
 
 
 class PromptTooLongError(RequestError):
@@ -51,11 +55,15 @@ class PromptMaker:
         messages: Sequence[Mapping[str, Any]],
         *,
         variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        documents: Sequence[Mapping[str, Any]] = (),
         generation_prompt: bool = True,
+        continue_last: bool = False,
     ) -> Prompt:
         """The prompt for the next assistant message, or without `generation_prompt` the
-        conversation as it is. Each message has `role` and text `content`; `variables` are
-        additional ones of the template.
+        conversation as it is; with `continue_last` it ends inside the last message, which the
+        answer goes on with. Each message has `role` and `content`; `variables` are additional
+        ones of the template.
 
         Raises RequestError when the template refuses the messages or can't be had.
         """
@@ -65,26 +73,40 @@ class PromptMaker:
                 where="messages",
                 remedy="Use /v1/completions",
             )
-        guard = self.guard
-        shielded = []
-        for index, message in enumerate(messages):
-            only = message.get("role") == "assistant"
-            where = f"messages[{index}]"
-            shielded.append(
-                {
-                    key: guard.shield(value, special_only=only, where=where)
-                    for key, value in message.items()
-                }
+        rendering = [
+            self._shielded_message(message, f"messages[{index}]")
+            for index, message in enumerate(
+                for_template(messages, wants_parts=self.template.reads_parts)
             )
-        shielded_variables = {
-            key: guard.shield(value, special_only=False, where="chat_template_kwargs")
-            for key, value in (variables or {}).items()
-        }
+        ]
+        space = _mark_last(rendering) if continue_last else ""
         rendered = self.template.render(
-            shielded, variables=shielded_variables, generation_prompt=generation_prompt
+            rendering,
+            variables=self._shielded(variables or {}, "chat_template_kwargs"),
+            tools=[self._shielded(t, f"tools[{i}]") for i, t in enumerate(tools)] or None,
+            documents=[self._shielded(d, f"documents[{i}]") for i, d in enumerate(documents)]
+            or None,
+            generation_prompt=generation_prompt and not continue_last,
         )
+        if continue_last:
+            rendered = _up_to_mark(rendered, space)
         self._check_text(rendered, where="messages")
-        return Prompt(guard.encode(rendered, where="messages"), without_breaks(rendered))
+        return Prompt(self.guard.encode(rendered, where="messages"), without_breaks(rendered))
+
+    def _shielded_message(self, message: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """A message whose text spells no marker; an assistant's tags are the template's business,
+        since they are model output given back."""
+        only = message.get("role") == "assistant"
+        return {
+            key: self.guard.shield(value, special_only=only, where=where)
+            for key, value in message.items()
+        }
+
+    def _shielded(self, value: Mapping[str, Any], where: str) -> dict[str, Any]:
+        return {
+            key: self.guard.shield(item, special_only=False, where=where)
+            for key, item in value.items()
+        }
 
     def of_text(self, text: str, *, special_tokens: bool = True) -> Prompt:
         """A plain prompt: the whole of it, so markers in it count as markers. `special_tokens`
@@ -145,6 +167,43 @@ class PromptMaker:
             where=where,
             remedy=f"Shorten the prompt to at most {context - 1} tokens",
         )
+
+
+def _mark_last(messages: list[dict[str, Any]]) -> str:
+    """Puts a mark behind the last message's content, but for the white space that it ends with,
+    which is returned: a template may cut it off."""
+    last = messages[-1] if messages else {}
+    content = last.get("content")
+    if isinstance(content, list) and content and content[-1].get("type") == "text":
+        text = content[-1]["text"]
+        last["content"] = [*content[:-1], {**content[-1], "text": _marked(text)}]
+    elif isinstance(content, str) and content:
+        text = content
+        last["content"] = _marked(text)
+    else:
+        raise RequestError(
+            "has no text to continue",
+            where=f"messages[{max(0, len(messages) - 1)}].content",
+            remedy="Let the last message begin the answer, or leave out continue_final_message",
+        )
+    return str(text[len(text.rstrip()) :])
+
+
+def _marked(text: str) -> str:
+    bare = text.rstrip()
+    return bare + _LAST + text[len(bare) :]
+
+
+def _up_to_mark(rendered: str, space: str) -> str:
+    """What stands before the mark, with the white space behind it if the template kept it."""
+    before, mark, after = rendered.rpartition(_LAST)
+    if not mark:
+        raise RequestError(
+            "the model's chat template doesn't end with its last message",
+            where="messages",
+            remedy="Leave out continue_final_message",
+        )
+    return before + (space if after.startswith(space) else "")
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:

@@ -46,7 +46,8 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 class ChatTemplate:
-    """A compiled template; `literals` are the texts that it writes by itself.
+    """A compiled template; `literals` are the texts that it writes by itself, `reads_parts` says
+    that it goes through a message's content part by part.
 
     `tokens` are the variables `bos_token`, `eos_token`, … that it may refer to; `now` tells the
     time for `strftime_now`. Rendering is safe from several threads.
@@ -73,28 +74,32 @@ class ChatTemplate:
         except Exception as error:  # Python's compiler has limits of its own
             raise _invalid(str(error).rstrip(".")) from error
         self._tokens = dict(tokens)
-        self.literals = tuple(_literals(environment.parse(source)))
+        tree = environment.parse(source)
+        self.literals = tuple(_literals(tree))
+        self.reads_parts = _loops_over_content(tree)
 
     def render(
         self,
         messages: list[dict[str, Any]],
         *,
         variables: Mapping[str, Any] | None = None,
+        tools: list[Any] | None = None,
+        documents: list[Any] | None = None,
         generation_prompt: bool = True,
         budget: RenderBudget | None = None,
     ) -> str:
         """The prompt text; with `generation_prompt` it ends where the assistant's answer starts.
 
-        `variables` are additional template variables; they can't replace the messages. Raises
+        `variables` are additional template variables; they can't replace the others. Raises
         RequestError naming `messages` when the template refuses them, fails on them or exceeds
         its budget.
         """
         budget = budget or RenderBudget()
         context = {
             **self._tokens,
-            "tools": None,
-            "documents": None,
             **(variables or {}),
+            "tools": tools,
+            "documents": documents,
             "messages": messages,
             "add_generation_prompt": generation_prompt,
         }
@@ -127,6 +132,28 @@ def _literals(tree: jinja2.nodes.Template) -> Iterator[str]:
     for constant in tree.find_all(jinja2.nodes.Const):
         if isinstance(constant.value, str):
             yield constant.value
+
+
+def _loops_over_content(tree: jinja2.nodes.Template) -> bool:
+    """Whether a loop goes over something's content, by that name or by a variable set to it."""
+    names = {
+        assign.target.name
+        for assign in tree.find_all(jinja2.nodes.Assign)
+        if isinstance(assign.target, jinja2.nodes.Name) and _is_content(assign.node)
+    }
+    return any(
+        _is_content(loop.iter)
+        or (isinstance(loop.iter, jinja2.nodes.Name) and loop.iter.name in names)
+        for loop in tree.find_all(jinja2.nodes.For)
+    )
+
+
+def _is_content(node: jinja2.nodes.Node) -> bool:
+    if isinstance(node, jinja2.nodes.Getattr):
+        return node.attr == "content"
+    if isinstance(node, jinja2.nodes.Getitem):
+        return isinstance(node.arg, jinja2.nodes.Const) and node.arg.value == "content"
+    return False
 
 
 def _within(budget: RenderBudget, pieces: Iterator[str]) -> Iterator[str]:
