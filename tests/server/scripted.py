@@ -210,7 +210,7 @@ def running_server(
     if send_buffer_nbytes is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_nbytes)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5))
+    server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5), options)
     loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
 
     async def serve() -> None:

@@ -36,8 +36,6 @@ def scripted_statistics() -> Statistics:
         finished={reason: next(numbers) for reason in sorted(real.finished)},
         tiers={"files": tier},
         programs={"decode.b2": ProgramCounts("decode", 3, 21, 5, 6, 5, 6)},
-        histograms={
-            name: HistogramCounts((0.5, 2.0), (1, 2, 3), 9.5) for name in real.histograms
-        },
+        histograms={name: HistogramCounts((0.5, 2.0), (1, 2, 3), 9.5) for name in real.histograms},
         usage=ProcessUsage(1 << 20, 2.5),
     )

@@ -18,6 +18,7 @@ from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
 from helios.server.models import Model, ModelList
 from helios.server.options import HttpOptions
+from helios.server.responses import json_response
 from helios.server.scrape import scrape
 from helios.server.server_info import server_info
 from helios.server.state_answers import Health, Version
@@ -26,15 +27,6 @@ from helios.version import VERSION
 _READ: Final = ["GET"]
 
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-def json_response(
-    body: object, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    """A msgspec-encoded JSON response."""
-    return Response(
-        msgspec.json.encode(body), status, media_type="application/json", headers=headers
-    )
 
 
 def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions) -> list[Route]:

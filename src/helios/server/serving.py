@@ -55,7 +55,7 @@ async def _serve(
     client = await ModelClient.attach(worker)
     try:
         lifecycle = Lifecycle()
-        http = HttpServer(build_app(lifecycle, options.http), lifecycle)
+        http = HttpServer(build_app(lifecycle, options.http), lifecycle, options=options.http)
         loading = asyncio.create_task(
             _load(lifecycle, core, client, report, options.frontend_workers)
         )
