@@ -146,12 +146,12 @@ class ClientRequests:
                 messages.append(
                     TokensEvent(
                         request_id,
-                        list(event.tokens),
-                        list(event.logprobs),
+                        event.tokens,
+                        event.logprobs,
                         finish or 0,
-                        list(scores),
+                        scores,
                         event.reused_prompt_tokens,
-                        list(event.alternatives),
+                        event.alternatives,
                         completed_ns if request_id in self._timed else 0,
                     )
                 )

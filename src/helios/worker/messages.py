@@ -6,6 +6,7 @@ direction). The in-process engine passes the same objects without encoding them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -172,12 +173,12 @@ class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     tokens' completion had been validated, for a timed request."""
 
     request_id: int
-    tokens: list[int]
-    logprobs: list[float]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
     finish: int
-    prompt_logprobs: list[float] = []
+    prompt_logprobs: Sequence[float] = []
     reused_prompt_tokens: int = 0
-    alternatives: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+    alternatives: Sequence[tuple[tuple[int, ...], tuple[float, ...]]] = []
     completed_ns: int = 0
 
 
