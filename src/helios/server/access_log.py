@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ class AccessRecord:
     response_nbytes: int = 0
     complete: bool = False
     answer_id: str = ""
-    finish: list[str] = field(default_factory=list)
+    finish: Sequence[str] = ()
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     ignored: tuple[str, ...] = ()

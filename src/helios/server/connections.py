@@ -17,7 +17,6 @@ import asyncio
 import enum
 import logging
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 import h11
@@ -26,14 +25,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from helios.log_lines import FIELDS
 from helios.server.access import PROBES
-from helios.server.delivery import DeliveringProtocol
+from helios.server.delivery import DeliveringProtocol, lent_connection
 from helios.server.failures import ApiError
 from helios.server.options.limits import LimitOptions
 from helios.server.responses import error_response
 from helios.server.route_paths import route_path
 
 _log: Final = logging.getLogger(__name__)
-_STATE: Final = "connection"
 # Connections over the limit that are still answered: by a 503, probes as ever.
 _RESERVE: Final = 64
 
@@ -64,7 +62,6 @@ class LimitedConnection(DeliveringProtocol):
         super().connection_made(transport)
         excess = len(self.connections) - self._limits.max_connections
         self.over_limit = excess > 0
-        self.app_state = {**self.app_state, _STATE: self}
         if excess > _RESERVE:
             self._dropped("too many connections")
         else:
@@ -193,17 +190,6 @@ class LimitedConnection(DeliveringProtocol):
         _log.info(f"a connection was {what}", extra={FIELDS: {"client": client, **fields}})
 
 
-def is_closing(scope: Scope) -> Callable[[], bool]:
-    """Says whether a request's client has gone or is being dropped. Never, on a server that has
-    no connections of this kind."""
-    connection: LimitedConnection | None = scope.get("state", {}).get(_STATE)
-    return _never if connection is None else connection.transport.is_closing
-
-
-def _never() -> bool:
-    return False
-
-
 class ConnectionLimit:
     """Refuses requests on connections over the limit, probes excepted: who watches the server
     should see that it lives."""
@@ -214,8 +200,9 @@ class ConnectionLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers it with a 503."""
-        connection: LimitedConnection | None = scope.get("state", {}).get(_STATE)
-        if connection is None or not connection.over_limit or route_path(scope) in PROBES:
+        connection = lent_connection(scope)
+        over_limit = isinstance(connection, LimitedConnection) and connection.over_limit
+        if not over_limit or route_path(scope) in PROBES:
             await self._app(scope, receive, send)
             return
         error = ApiError(

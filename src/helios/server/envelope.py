@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from helios.logs import CURRENT_REQUEST
 from helios.server import access_log
 from helios.server.access_log import AccessRecord
-from helios.server.connections import is_closing
+from helios.server.delivery import lent_connection
 from helios.server.failures import internal_error
 from helios.server.metrics import HttpMetrics
 from helios.server.responses import error_response
@@ -49,11 +49,12 @@ class Envelope:
         record = _record(scope)
         access_log.attach(scope, record)
         CURRENT_REQUEST.set(record.request_id)
-        closing = is_closing(scope)
+        connection = lent_connection(scope)
+        written = 0 if connection is None else connection.written_nbytes
 
         async def send_with_id(message: Message) -> None:
             # A client that has gone gets nothing; asyncio would complain of what is written to it.
-            if closing():
+            if connection is not None and connection.transport.is_closing():
                 return
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["x-request-id"] = record.request_id
@@ -75,6 +76,8 @@ class Envelope:
             if not record.status:
                 await error_response(internal_error())(scope, receive, send_with_id)
         finally:
+            if connection is not None:
+                record.response_nbytes += connection.written_nbytes - written
             if self._log_access:
                 access_log.write(record)
 
