@@ -70,7 +70,7 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions
         return Response(text, media_type=CONTENT_TYPE)
 
     async def openapi(request: Request) -> Response:
-        return Response(_description(), media_type="application/json")
+        return Response(_description(options), media_type="application/json")
 
     return [
         Route("/v1/models", models, methods=_READ),
@@ -94,7 +94,7 @@ def _models(served: ServedModel) -> list[Model]:
 
 
 @functools.cache
-def _description() -> bytes:
+def _description(options: HttpOptions) -> bytes:
     from helios.server.openapi import describe
 
-    return msgspec.json.encode(describe())
+    return msgspec.json.encode(describe(options))
