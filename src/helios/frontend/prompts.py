@@ -7,15 +7,18 @@ for its output, aren't known here.
 
 from __future__ import annotations
 
+import codecs
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from helios.errors import RequestError
 from helios.frontend.markers import MarkerGuard, without_breaks
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
+
+_UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
 
 class PromptTooLongError(RequestError):
@@ -28,6 +31,15 @@ class Prompt:
 
     tokens: list[int]
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt as the beginning of an answer: its text, as it was sent or as its ids say, and the
+    characters of it before each token."""
+
+    text: str
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,24 @@ class PromptMaker:
                 )
         text = b"".join(map(self.tokenizer.token_bytes, ids)).decode(errors="replace")
         return text.removeprefix(" ") if self.tokenizer.strips_leading_space else text
+
+    def shown(self, prompt: Prompt) -> ShownPrompt:
+        """A prompt's text with its tokens' places in it. What is added before the text that was
+        sent, such as BOS, takes no place; where the tokenizer changes what it reads, places are
+        those in what it made of it."""
+        decoder = _UTF8(errors="replace")
+        offsets, pieces, characters = [], [], 0
+        for token in prompt.tokens:
+            offsets.append(characters)
+            pieces.append(decoder.decode(self.tokenizer.token_bytes(token)))
+            characters += len(pieces[-1])
+        said = "".join((*pieces, decoder.decode(b"", final=True)))
+        text = prompt.text
+        if text is None:
+            text = said.removeprefix(" ") if self.tokenizer.strips_leading_space else said
+        added = len(said) - len(text) if said.endswith(text) else 0
+        places = (max(at - added, 0) for at in offsets)
+        return ShownPrompt(text, tuple(min(at, len(text)) for at in places))
 
     def spellings(self, ids: Sequence[int]) -> list[str]:
         """Each token as the vocabulary spells it."""
