@@ -7,10 +7,11 @@ said here once.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
@@ -114,10 +115,13 @@ class ServedModel:
 
 class Lifecycle:
     """The phase and, once there is one, the served model. `watch` knows whether the device moves;
-    without one it is taken to."""
+    without one it is taken to. `options` are those in force, as they may be shown."""
 
-    def __init__(self, watch: DeviceWatch | None = None) -> None:
+    def __init__(
+        self, watch: DeviceWatch | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.watch = watch
+        self.options = options or {}
         self.startup_ms: dict[str, float] = {}
         self.model: ServedModel | None = None
         self._phase = Phase.LOADING_CORE

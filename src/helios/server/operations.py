@@ -13,6 +13,7 @@ from typing import Any, Final
 from helios.server.abort import Aborted, AbortRequest
 from helios.server.answers import ChatChunk, ChatCompletion, Completion
 from helios.server.bodies import ChatRequest, CompletionRequest
+from helios.server.models import Model, ModelList
 from helios.server.prompt_bodies import (
     Detokenized,
     DetokenizeRequest,
@@ -20,7 +21,8 @@ from helios.server.prompt_bodies import (
     Tokenized,
     TokenizeRequest,
 )
-from helios.server.state_answers import Health, Model, ModelList, Readiness, Version
+from helios.server.server_info import ServerInfo
+from helios.server.state_answers import Health, Readiness, Version
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -233,6 +235,7 @@ OPERATIONS: Final = (
     _read("/health", "readHealth", "Whether the server works", Health, 500, 503),
     _read("/ready", "readReadiness", "Whether it answers now", Readiness, 503),
     _read("/version", "readVersion", "What runs here", Version),
+    _read("/server_info", "readServerInfo", "Options and capacities in force", ServerInfo),
     Operation(
         "/metrics",
         "get",

@@ -23,6 +23,8 @@ from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import HttpServer
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
+from helios.server.liveness import DeviceWatch, follow
+from helios.server.options_in_force import options_in_force
 from helios.server.server import ServerOptions
 from helios.wording import counted, show_size
 from helios.worker.client import ModelClient
@@ -54,13 +56,16 @@ async def _serve(
 ) -> None:
     client = await ModelClient.attach(worker)
     try:
-        lifecycle = Lifecycle()
+        watch = DeviceWatch(options.http.liveness.stall_timeout_s)
+        lifecycle = Lifecycle(watch, options_in_force(options))
         http = HttpServer(build_app(lifecycle, options.http), lifecycle, options=options.http)
         loading = asyncio.create_task(
             _load(lifecycle, core, client, report, options.frontend_workers)
         )
         loading.add_done_callback(http.stop_after_failure)
+        following = asyncio.create_task(follow(client, watch), name="helios device watch")
         await http.run_on(listener)
+        following.cancel()
         loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loading
