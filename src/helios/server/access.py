@@ -14,12 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from helios.server.failures import ApiError
 from helios.server.options.access import AccessOptions, key_digest
-from helios.server.responses import error_response
-from helios.server.route_paths import route_path
-
-# What orchestrators ask, and what tells nothing about requests or their owners.
-PROBES: Final = frozenset({"/health", "/ready", "/version"})
-METRICS: Final = "/metrics"
+from helios.server.responses import send_error
+from helios.server.route_paths import METRICS, PROBES, route_path
 
 _SCHEME: Final = b"bearer"
 EXPOSED_HEADERS: Final = ("x-request-id", "x-helios-ignored", "retry-after", "www-authenticate")
@@ -61,7 +57,7 @@ class KeyCheck:
         if len(given) == 1 and self._is_known(given[0]):
             await self._app(scope, receive, send)
             return
-        await error_response(_refusal(missing=not given))(scope, receive, send)
+        await send_error(_refusal(missing=not given), scope, receive, send)
 
     def _is_known(self, authorization: bytes) -> bool:
         """Compares with every key, in a time that tells neither which one nor how much of it."""
@@ -74,15 +70,10 @@ class KeyCheck:
 def _refusal(*, missing: bool) -> ApiError:
     """A 401. What was sent isn't repeated: it may be a key with a typing error."""
     if missing:
-        text, code, challenge = (
-            "this server wants an API key. Send it as Authorization: Bearer KEY",
-            "missing_api_key",
-            'Bearer realm="helios"',
-        )
+        text = "this server wants an API key. Send it as Authorization: Bearer KEY"
+        challenge = 'Bearer realm="helios"'
     else:
-        text, code, challenge = (
-            "that is no API key of this server. Check what is sent as Authorization: Bearer KEY",
-            "invalid_api_key",
-            'Bearer realm="helios", error="invalid_token"',
-        )
-    return ApiError(401, text, code=code, headers={"www-authenticate": challenge})
+        text = "no API key of this server. Check what is sent as Authorization: Bearer KEY"
+        challenge = 'Bearer realm="helios", error="invalid_token"'
+    headers = {"www-authenticate": challenge}
+    return ApiError(401, text, code="invalid_api_key", headers=headers)

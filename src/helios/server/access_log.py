@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.types import Scope
 
 from helios.log_lines import FIELDS
-from helios.server.access import METRICS, PROBES
+from helios.server.route_paths import METRICS, PROBES
 
 _log: Final = logging.getLogger(__name__)
 _STATE: Final = "access_record"

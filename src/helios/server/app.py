@@ -21,7 +21,6 @@ from starlette.types import ASGIApp
 
 from helios.server.abort import abort_route
 from helios.server.access import with_keys, with_origins
-from helios.server.access_log import record_of
 from helios.server.calls import chat_call, completion_call
 from helios.server.connections import ConnectionLimit
 from helios.server.envelope import Envelope
@@ -81,8 +80,7 @@ def api_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions)
 
 
 async def _api_error(request: Request, error: ApiError) -> Response:
-    record_of(request.scope).error = error.body.error.code
-    return error_response(error)
+    return error_response(request.scope, error)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
@@ -96,4 +94,4 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    return error_response(internal_error())
+    return error_response(request.scope, internal_error())

@@ -24,12 +24,11 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from helios.log_lines import FIELDS
-from helios.server.access import PROBES
 from helios.server.delivery import DeliveringProtocol, lent_connection
 from helios.server.failures import ApiError
 from helios.server.options.limits import LimitOptions
-from helios.server.responses import error_response
-from helios.server.route_paths import route_path
+from helios.server.responses import send_error
+from helios.server.route_paths import PROBES, route_path
 
 _log: Final = logging.getLogger(__name__)
 # Connections over the limit that are still answered: by a 503, probes as ever.
@@ -212,4 +211,4 @@ class ConnectionLimit:
             retry_after_s=1,
             headers={"connection": "close"},
         )
-        await error_response(error)(scope, receive, send)
+        await send_error(error, scope, receive, send)

@@ -21,7 +21,7 @@ from helios.server.access_log import AccessRecord
 from helios.server.delivery import lent_connection
 from helios.server.failures import internal_error
 from helios.server.metrics import HttpMetrics
-from helios.server.responses import error_response
+from helios.server.responses import send_error
 from helios.server.route_paths import route_path
 
 _log: Final = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Envelope:
             _log.exception("an unexpected error")
             record.error = "internal_error"
             if not record.status:
-                await error_response(internal_error())(scope, receive, send_with_id)
+                await send_error(internal_error(), scope, receive, send_with_id)
         finally:
             if connection is not None:
                 record.response_nbytes += connection.written_nbytes - written

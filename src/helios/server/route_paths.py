@@ -1,8 +1,14 @@
-"""A request's path as routes know it: without the root path."""
+"""A request's path as routes know it, without the root path; and paths that have other rules."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.types import Scope
+
+# What orchestrators ask, and what tells nothing about requests or their owners.
+PROBES: Final = frozenset({"/health", "/ready", "/version"})
+METRICS: Final = "/metrics"
 
 
 def route_path(scope: Scope) -> str:
