@@ -75,6 +75,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 log_level="error",
                 access_log=False,
+                server_header=False,
                 timeout_keep_alive=limits.keep_alive_s,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=times.backstop,  # type: ignore[arg-type]
                 proxy_headers=bool(options.proxy.trusted),
