@@ -13,7 +13,7 @@ import msgspec
 
 from helios.server.server import ServerOptions
 
-_OF_WORKER: Final = (
+OF_WORKER: Final = (
     "core",
     "accept",
     "allow_unknown_publisher",
@@ -35,19 +35,28 @@ _OF_WORKER: Final = (
     "verify_weights",
     "oracle",
     "scheduler",
+    "logs",
 )
 # Groups of options about HTTP that hold no secret, and single ones.
-_OF_HTTP: Final = ("limits", "liveness", "strict_fields")
+OF_HTTP: Final = ("limits", "liveness", "proxy", "strict_fields", "vllm_metrics", "log_access")
 
 
 def options_in_force(options: ServerOptions) -> dict[str, Any]:
-    """Them, as JSON values by their names in the options' types."""
+    """Them, as JSON values by their names in the options' types; `api_keys` and `tls` say whether
+    there are any."""
+    access = options.http.access
     return {
         "host": options.host,
         "port": options.port,
         "frontend_workers": options.frontend_workers,
-        "worker": {name: _shown(getattr(options.worker, name)) for name in _OF_WORKER},
-        "http": {name: _shown(getattr(options.http, name)) for name in _OF_HTTP},
+        "worker": {name: _shown(getattr(options.worker, name)) for name in OF_WORKER},
+        "http": {
+            **{name: _shown(getattr(options.http, name)) for name in OF_HTTP},
+            "api_keys": bool(access.key_digests),
+            "open_metrics": access.open_metrics,
+            "origins": list(access.origins),
+            "tls": options.http.tls is not None,
+        },
     }
 
 
