@@ -197,7 +197,7 @@ def test_a_device_that_stops_with_work_to_do_stalls_until_it_moves() -> None:
         assert await scene.ready() == (200, None)
         scene.clock.now += 1
         await scene.progress()
-        assert "the device has made no progress for 61 s" in await scene.stalled_for()
+        assert "the device hasn't been seen to move for 61 s" in await scene.stalled_for()
         assert await scene.ready() == (503, "stalled")
         assert not answer.done()
         scene.device.set_pace(Pace.RUNS)
