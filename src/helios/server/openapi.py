@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from helios.server.access import METRICS, PROBES
 from helios.server.bodies import GenerationRequest
 from helios.server.failures import ApiError, ErrorBody
 from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
 from helios.server.options import HttpOptions
+from helios.server.route_paths import METRICS, PROBES
 from helios.server.unsupported import neutral_values
 from helios.version import VERSION
 
@@ -26,7 +26,7 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
         ApiError(
             401,
             "this server wants an API key. Send it as Authorization: Bearer KEY",
-            code="missing_api_key",
+            code="invalid_api_key",
         ),
     ),
     404: (
@@ -56,6 +56,10 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
     503: (
         "The server is loading or draining, has too many connections, or didn't admit the request.",
         ApiError(503, "the model is being loaded. Try again in a moment", code="loading_model"),
+    ),
+    504: (
+        "The answer took longer than this server lets it.",
+        ApiError(504, "the request wasn't answered within 60 s", code="request_timeout"),
     ),
 }
 _ERROR_HEADERS: Final = {

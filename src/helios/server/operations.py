@@ -63,7 +63,7 @@ class Operation:
 
 _MODEL: Final = "smollm2-135m-instruct"
 _QUESTION: Final = [{"role": "user", "content": "Name three colours."}]
-_GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503)
+_GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503, 504)
 _STREAMED: Final = (
     "The answer, or with `stream: true` its chunks as server-sent events, of which the last one is"
     " `[DONE]`. A stream that fails ends with an ErrorBody event and without `[DONE]`."
