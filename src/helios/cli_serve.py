@@ -78,6 +78,12 @@ VllmMetrics = Annotated[
     ),
 ]
 
+HttpWorkers = Annotated[
+    int,
+    typer.Option(
+        min=1, max=64, help="Processes that speak HTTP; one keeps up with most models' tokens."
+    ),
+]
 StallTimeout = Annotated[
     float,
     typer.Option(
@@ -107,6 +113,7 @@ def serve(
     prefill_share: PrefillShare = 0.5,
     no_prefix_reuse: NoPrefixReuse = False,
     frontend_workers: FrontendWorkers = None,
+    http_workers: HttpWorkers = 1,
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
@@ -195,7 +202,7 @@ def serve(
         logs=LogOptions(level=log_level, format=log_format),
         **keeping,
     )
-    options = ServerOptions(host, port, worker, frontend_workers, http)
+    options = ServerOptions(host, port, worker, frontend_workers, http, http_workers)
     try:
         Server(options, report=_report).start()
     except HeliosError as error:

@@ -26,6 +26,7 @@ from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.options import HttpOptions
 from helios.server.options.limits import LimitOptions
 from helios.worker.messages import FailedEvent, Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.worker.peers import AnswerPeer
 from helios.worker.recipient import Recipient, RequestEvent, ends
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
 from tests.server.scripted_statistics import scripted_statistics
@@ -140,6 +141,12 @@ class ScriptedClient:
         if self.failure is not None:
             raise self.failure
         self.resets += 1
+
+    async def ask_peers(self, kind: str, payload: bytes) -> list[bytes]:
+        return []
+
+    def answer_peers(self, answer: AnswerPeer) -> None:
+        return None
 
     async def close(self) -> None:
         return None

@@ -9,7 +9,6 @@ Built before anything is loaded; what it can answer follows from the lifecycle i
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,15 +28,19 @@ from helios.server.generation import GenerationEndpoint
 from helios.server.lifecycle import Lifecycle
 from helios.server.metrics import HttpMetrics
 from helios.server.options import HttpOptions
+from helios.server.peer_questions import PeerQuestions
 from helios.server.prompt_routes import prompt_routes
 from helios.server.reset import reset_route
 from helios.server.responses import error_response
 from helios.server.routes import read_routes
 from helios.server.running import RunningRequests
+from helios.worker.process_numbers import FIRST_PROCESS, request_ids
 
 
-def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIApp:
-    """The application over a lifecycle that others move on."""
+def build_app(
+    lifecycle: Lifecycle, options: HttpOptions | None = None, *, process: int = FIRST_PROCESS
+) -> ASGIApp:
+    """The application over a lifecycle that others move on, in the HTTP process of this number."""
     options = options or HttpOptions()
     metrics = HttpMetrics()
     handlers: dict[Any, Any] = {
@@ -45,7 +48,7 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
         HTTPException: _http_error,
         Exception: _unexpected_error,
     }
-    routes = api_routes(lifecycle, metrics, options)
+    routes = api_routes(lifecycle, metrics, options, process)
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A path with a slash too many is no path of this API; a redirect would lose the body.
     app.router.redirect_slashes = False
@@ -55,14 +58,21 @@ def build_app(lifecycle: Lifecycle, options: HttpOptions | None = None) -> ASGIA
     return Envelope(inner, metrics, root_path=root_path, log_access=options.log_access)
 
 
-def api_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions) -> list[Route]:
+def api_routes(
+    lifecycle: Lifecycle,
+    metrics: HttpMetrics,
+    options: HttpOptions,
+    process: int = FIRST_PROCESS,
+) -> list[Route]:
     """All routes of the API."""
     running = RunningRequests()
-    request_ids = itertools.count(1)
+    peers = PeerQuestions(lifecycle, metrics, running)
+    lifecycle.answer_peers = peers.answer
+    ids = request_ids(process)
     generation = [
         Route(
             path,
-            GenerationEndpoint(parse, lifecycle, metrics, request_ids, options, running),
+            GenerationEndpoint(parse, lifecycle, metrics, ids, options, running),
             methods=["POST"],
         )
         for path, parse in (
@@ -73,9 +83,9 @@ def api_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions)
     return [
         *generation,
         *prompt_routes(lifecycle, metrics, options),
-        abort_route(running.abort, options),
+        abort_route(peers.abort, options),
         reset_route(lifecycle),
-        *read_routes(lifecycle, metrics, options),
+        *read_routes(lifecycle, peers, options),
     ]
 
 

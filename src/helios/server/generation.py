@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,7 +52,7 @@ class GenerationEndpoint:
         parse: Callable[[bytes], Call],
         lifecycle: Lifecycle,
         metrics: HttpMetrics,
-        request_ids: itertools.count[int],
+        request_ids: Iterator[int],
         options: HttpOptions,
         running: RunningRequests,
     ) -> None:

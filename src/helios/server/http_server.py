@@ -14,7 +14,7 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -63,7 +63,12 @@ class HttpServer(uvicorn.Server):
         lifecycle: Lifecycle,
         times: EndTimes | None = None,
         options: HttpOptions | None = None,
+        *,
+        takes_signals: bool = True,
+        when_started: Callable[[], None] | None = None,
+        when_stopped: Callable[[], None] | None = None,
     ) -> None:
+        """`when_started` is called once connections are taken, `when_stopped` with every `stop`."""
         options = options or HttpOptions()
         limits = options.limits
         times = times or EndTimes.after(limits.shutdown_timeout_s)
@@ -86,6 +91,9 @@ class HttpServer(uvicorn.Server):
         self._times = times
         self._limits = limits
         self._tls = None if options.tls is None else tls_context(options.tls)
+        self._takes_signals = takes_signals
+        self._when_started = when_started
+        self._when_stopped = when_stopped
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
@@ -111,6 +119,8 @@ class HttpServer(uvicorn.Server):
             for listener in sockets
         ]
         self.started = True
+        if self._when_started is not None:
+            self._when_started()
 
     def _connection(self) -> LimitedConnection:
         return LimitedConnection(
@@ -121,7 +131,7 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals drain; they aren't raised again afterwards, since this is the clean end. Only
         the main thread can take them."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self._takes_signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
@@ -135,6 +145,8 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Drains, then ends; called again, it ends what still runs at once."""
+        if self._when_stopped is not None:
+            self._when_stopped()
         if self._ending is not None:
             self._hurry.set()
             return

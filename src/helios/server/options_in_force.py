@@ -49,6 +49,7 @@ def options_in_force(options: ServerOptions) -> dict[str, Any]:
         "host": options.host,
         "port": options.port,
         "frontend_workers": options.frontend_workers,
+        "http_workers": options.http_workers,
         "worker": {name: _shown(getattr(options.worker, name)) for name in OF_WORKER},
         "http": {
             **{name: _shown(getattr(options.http, name)) for name in OF_HTTP},

@@ -15,9 +15,9 @@ from helios.server.capabilities import capabilities
 from helios.server.exposition import CONTENT_TYPE
 from helios.server.failures import ApiError
 from helios.server.lifecycle import Lifecycle, ServedModel
-from helios.server.metrics import HttpMetrics
 from helios.server.models import Model, ModelList
 from helios.server.options import HttpOptions
+from helios.server.peer_questions import PeerQuestions
 from helios.server.responses import json_response
 from helios.server.scrape import scrape
 from helios.server.server_info import server_info
@@ -29,7 +29,7 @@ _READ: Final = ["GET"]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions) -> list[Route]:
+def read_routes(lifecycle: Lifecycle, peers: PeerQuestions, options: HttpOptions) -> list[Route]:
     """Routes over the process's state."""
 
     async def health(request: Request) -> Response:
@@ -65,8 +65,7 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions
         return json_response(server_info(lifecycle))
 
     async def read_metrics(request: Request) -> Response:
-        snapshot = metrics.snapshot(lifecycle.model)
-        text = await scrape(lifecycle, snapshot, vllm_names=options.vllm_metrics)
+        text = await scrape(lifecycle, await peers.snapshot(), vllm_names=options.vllm_metrics)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def openapi(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The server: one HTTP process over one model worker. `cli` starts it.
+"""The server: HTTP over one model worker, in one process or several. `cli_serve` starts it.
 
 Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
 worker process is started; while it loads the model this process opens the core, says that it
@@ -8,13 +8,13 @@ listens, and loads what HTTP needs (`serving`). So what this module imports itse
 from __future__ import annotations
 
 import resource
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
+from helios.server.listeners import listen
 from helios.server.options import HttpOptions
 from helios.server.options.tls import tls_context
 from helios.worker.launch import WORKER_COMMAND, launch
@@ -34,6 +34,15 @@ class ServerOptions:
     worker: WorkerOptions
     frontend_workers: int | None = None
     http: HttpOptions = field(default_factory=HttpOptions)
+    http_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.http_workers < 1:
+            raise HeliosError(
+                f"{self.http_workers} processes serve nobody",
+                where="--http-workers",
+                remedy="Give 1 or more",
+            )
 
     @property
     def logs(self) -> LogOptions:
@@ -63,11 +72,12 @@ class Server:
         tls = options.http.tls
         if tls is not None:
             tls_context(tls)  # what is wrong with its files is said before anything is loaded
+        several = options.http_workers > 1
         allow_open_files(options.http.limits.max_connections)
         with (
             logging_to_stderr(options.logs, "http"),
-            _listen(options.host, options.port) as listener,
-            launch(options.worker, command=self._worker_command) as worker,
+            listen(options.host, options.port, shared=several) as listener,
+            launch(options.worker, command=self._worker_command, door=several) as worker,
         ):
             # Only now, since importing these takes a while that the worker can use.
             from helios.server.opening import open_for_serving
@@ -91,29 +101,3 @@ def allow_open_files(connections: int) -> None:
         wanted = min(wanted, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises HeliosError naming the address."""
-    where = f"{host}:{port}"
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise HeliosError(
-            f"can't listen here ({error.strerror or error})",
-            where=where,
-            remedy="Choose another --host or --port, or stop what listens there",
-        ) from error
-    # Connections inherit these. asyncio does the first only where a socket has its protocol's
-    # number, which accepted ones lack: a body would wait 40 ms for the client to acknowledge the
-    # headers. With the others a client whose machine has vanished is noticed after two minutes.
-    for level, option, value in (
-        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
-    ):
-        listener.setsockopt(level, option, value)
-    return listener
