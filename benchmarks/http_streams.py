@@ -57,12 +57,16 @@ def serving(folder: Path, round_ms: float, http_workers: int) -> Iterator[Proces
     board.write_bytes(bytes(BOARD.size))
     command = [sys.executable, str(_PARTS / "null_server.py"), str(folder / "core"), str(board)]
     command += [str(round_ms), str(SLOTS), str(http_workers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().rsplit(":", 1)[1])
             line = process.stdout.readline()
-            while not line.startswith("ready: "):
+            ready = "serving with" if http_workers > 1 else "ready: "
+            while not line.startswith(ready):
                 line = process.stdout.readline()
             found = _processes(process.pid)
             worker = next(pid for pid, line in found.items() if "null_worker.py" in line)

@@ -17,7 +17,7 @@ def main(core: str, board: str, round_ms: str, slots: str, http_workers: str) ->
         core=core, accept="host", allow_unknown_publisher=True, request_slots=int(slots)
     )
     command = (sys.executable, str(_WORKER), board, round_ms)
-    options = ServerOptions("127.0.0.1", 0, worker)
+    options = ServerOptions("127.0.0.1", 0, worker, http_workers=int(http_workers))
     Server(options, lambda line: print(line, flush=True), worker_command=command).start()
 
 

@@ -1,15 +1,42 @@
 """`helios serve`: its options, and the server that they make.
 
-Options about the core and how it runs are shared with other commands (`cli_options`); those about
-HTTP alone are here, grouped as in `helios.server.options`.
+Options about the core and how it runs are shared with other commands (`cli_options`), those about
+HTTP alone are in `cli_http_options`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import logging
+import os
+from typing import Annotated
 
 import typer
 
+from helios.cli_http_options import (
+    DEFAULT_LIMITS,
+    ApiKey,
+    ApiKeyFile,
+    BodyTimeout,
+    CorsOrigin,
+    ForwardedAllowIps,
+    HeadTimeout,
+    KeepAlive,
+    LogFormatOption,
+    LogLevelOption,
+    MaxBodySize,
+    MaxConnections,
+    NoAccessLog,
+    OpenMetrics,
+    RequestTimeout,
+    RootPath,
+    ShutdownTimeout,
+    StrictFields,
+    TlsCert,
+    TlsClientCa,
+    TlsKey,
+    TlsKeyPasswordFile,
+    WriteTimeout,
+)
 from helios.cli_options import (
     Accept,
     AllowPrivateMirrors,
@@ -40,16 +67,9 @@ from helios.cli_options import (
     opening_options,
     running_options,
 )
+from helios.errors import HeliosError
+from helios.logs import LogOptions, logging_to_stderr
 
-_LIMITS: Final = "Limits on clients"
-
-StrictFields = Annotated[
-    bool,
-    typer.Option(
-        "--strict-fields",
-        help="Refuse body fields that nobody knows, instead of ignoring and naming them.",
-    ),
-]
 VllmMetrics = Annotated[
     bool,
     typer.Option(
@@ -57,11 +77,13 @@ VllmMetrics = Annotated[
         help="Show metrics under vLLM's names too, for dashboards made for it.",
     ),
 ]
-MaxBodySize = Annotated[
-    str | None,
-    typer.Option(help="Largest request body, like 64MiB; default: 16MiB.", rich_help_panel=_LIMITS),
-]
 
+HttpWorkers = Annotated[
+    int,
+    typer.Option(
+        min=1, max=64, help="Processes that speak HTTP; one keeps up with most models' tokens."
+    ),
+]
 StallTimeout = Annotated[
     float,
     typer.Option(
@@ -91,6 +113,7 @@ def serve(
     prefill_share: PrefillShare = 0.5,
     no_prefix_reuse: NoPrefixReuse = False,
     frontend_workers: FrontendWorkers = None,
+    http_workers: HttpWorkers = 1,
     publisher_key: PublisherKey = None,
     allow_unknown_publisher: AllowUnknownPublisher = False,
     core_key: CoreKey = None,
@@ -101,7 +124,27 @@ def serve(
     stall_timeout: StallTimeout = 60.0,
     strict_fields: StrictFields = False,
     vllm_metrics: VllmMetrics = False,
+    api_key: ApiKey = None,
+    api_key_file: ApiKeyFile = None,
+    open_metrics: OpenMetrics = False,
+    cors_origin: CorsOrigin = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_key_password_file: TlsKeyPasswordFile = None,
+    tls_client_ca: TlsClientCa = None,
     max_body_size: MaxBodySize = None,
+    head_timeout: HeadTimeout = DEFAULT_LIMITS.head_timeout_s,
+    body_timeout: BodyTimeout = DEFAULT_LIMITS.body_timeout_s,
+    keep_alive: KeepAlive = DEFAULT_LIMITS.keep_alive_s,
+    request_timeout: RequestTimeout = None,
+    write_timeout: WriteTimeout = None,
+    max_connections: MaxConnections = DEFAULT_LIMITS.max_connections,
+    shutdown_timeout: ShutdownTimeout = DEFAULT_LIMITS.shutdown_timeout_s,
+    log_level: LogLevelOption = "info",
+    log_format: LogFormatOption = "text",
+    no_access_log: NoAccessLog = False,
+    root_path: RootPath = "",
+    forwarded_allow_ips: ForwardedAllowIps = "",
 ) -> None:
     """Serve a core over HTTP, with the OpenAI API."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
@@ -109,16 +152,39 @@ def serve(
     running = running_options(threads, isa, max_active, cache_memory, snapshots)
     keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.scheduler.options import SchedulerOptions
-    from helios.server.options import HttpOptions
-    from helios.server.options.limits import LimitOptions
+    from helios.server.options import AccessOptions, HttpOptions, LimitOptions, ProxyOptions
+    from helios.server.options.access import read_keys
     from helios.server.options.liveness import LivenessOptions
+    from helios.server.options.tls import tls_options
     from helios.server.server import Server, ServerOptions
     from helios.sizes import parse_size
     from helios.worker.options import WorkerOptions
 
-    limits = LimitOptions()
-    if max_body_size is not None:
-        limits = LimitOptions(max_body_nbytes=parse_size(max_body_size, "--max-body-size"))
+    http = HttpOptions(
+        access=AccessOptions(
+            key_digests=read_keys(api_key or [], api_key_file or [], os.environ),
+            open_metrics=open_metrics,
+            origins=tuple(cors_origin or ()),
+        ),
+        limits=LimitOptions(
+            max_body_nbytes=DEFAULT_LIMITS.max_body_nbytes
+            if max_body_size is None
+            else parse_size(max_body_size, "--max-body-size"),
+            head_timeout_s=head_timeout,
+            body_timeout_s=body_timeout,
+            keep_alive_s=keep_alive,
+            request_timeout_s=request_timeout,
+            write_timeout_s=write_timeout,
+            max_connections=max_connections,
+            shutdown_timeout_s=shutdown_timeout,
+        ),
+        proxy=ProxyOptions(root_path.rstrip("/"), tuple(_listed(forwarded_allow_ips))),
+        tls=tls_options(tls_cert, tls_key, tls_key_password_file, tls_client_ca),
+        liveness=LivenessOptions(stall_timeout),
+        strict_fields=strict_fields,
+        vllm_metrics=vllm_metrics,
+        log_access=not no_access_log,
+    )
     worker = WorkerOptions(
         core=str(core),
         accept=accept,
@@ -133,16 +199,22 @@ def serve(
         ),
         **opening,
         **running,
+        logs=LogOptions(level=log_level, format=log_format),
         **keeping,
     )
-    http = HttpOptions(
-        limits=limits,
-        liveness=LivenessOptions(stall_timeout),
-        strict_fields=strict_fields,
-        vllm_metrics=vllm_metrics,
-    )
-    options = ServerOptions(host, port, worker, frontend_workers, http)
-    Server(options, report=_report).start()
+    options = ServerOptions(host, port, worker, frontend_workers, http, http_workers)
+    try:
+        Server(options, report=_report).start()
+    except HeliosError as error:
+        if log_format == "text":
+            raise  # the command says it, as every command does
+        with logging_to_stderr(options.logs, "http"):
+            logging.getLogger("helios").error(str(error))
+        raise typer.Exit(2) from error
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _report(line: str) -> None:

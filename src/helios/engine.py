@@ -7,12 +7,14 @@ frontend. Any number of threads may generate at once; their requests share round
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from helios.errors import AdmissionError, ExecutionError
 from helios.frontend.bootstrap import Bootstrap, Frontend
+from helios.frontend.output import OutputPipeline, PromptToken
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer, choices
 from helios.generations import Delta, Generation, whole
 from helios.scheduler import SchedulerOptions
@@ -134,7 +136,8 @@ class Engine:
         prepared = self._preparer().prepare_completion(prompt, options)
         pending = self._worker.submit(choices(prepared, count), siblings=True)
         try:
-            return [whole(one.prepared.prompt_tokens, self._deltas(one)) for one in pending]
+            every = [whole(one.prepared.prompt_tokens, self._deltas(one)) for one in pending]
+            return [replace(one, prompt_scores=every[0].prompt_scores) for one in every]
         finally:
             for one in pending:
                 self._worker.abandon(one)
@@ -184,6 +187,7 @@ class Engine:
         """A request's deltas up to its last. Raises what it ends with otherwise."""
         pipeline = self.frontend.output(pending.prepared)
         where = f"request {pending.request_id}"
+        silent, scored = pending.prepared.unanswered, pending.scored
         finish = None
         while finish is None:
             self._worker.check_process()
@@ -197,12 +201,14 @@ class Engine:
                     alternatives = tuple(token.alternatives for token in delta.tokens)
                     yield Delta(
                         delta.text,
-                        tuple(event.tokens),
-                        tuple(event.logprobs),
+                        () if silent else tuple(event.tokens),
+                        () if silent else tuple(event.logprobs),
                         finish,
                         event.reused_prompt_tokens,
                         alternatives if event.alternatives else (),
+                        _scores(pipeline, event) if scored else (),
                     )
+                    scored = False
                 case RejectedEvent():
                     raise AdmissionError(event.message)
                 case FailedEvent():
@@ -237,3 +243,10 @@ class Engine:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _scores(pipeline: OutputPipeline, event: TokensEvent) -> tuple[PromptToken, ...]:
+    """The prompt's scores, which come with the first token; none where nothing came."""
+    if not event.tokens:
+        return ()
+    return pipeline.scored(event.prompt_logprobs, event.prompt_ranks, event.prompt_alternatives)

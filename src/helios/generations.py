@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from helios.frontend.output import Alternative
+from helios.frontend.output import Alternative, PromptToken
 from helios.scheduler import Finish
 
 
@@ -14,7 +14,8 @@ class Delta:
     """What a step of a request added: visible text, which may lag behind the tokens by part of a
     character, tokens and their logprobs in nats. The last delta has a finish.
     `reused_prompt_tokens` counts those that came from the prefix cache; it is the same in all.
-    `alternatives` has the likeliest tokens in each one's place, if the request asked for some."""
+    `alternatives` has the likeliest tokens in each one's place, if the request asked for some.
+    `prompt_scores` are in the first delta of a request that asked for them."""
 
     text: str
     tokens: tuple[int, ...]
@@ -22,12 +23,14 @@ class Delta:
     finish: Finish | None
     reused_prompt_tokens: int = 0
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
+    prompt_scores: tuple[PromptToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A request's whole output, as text and as tokens (EOS included) with logprobs in nats.
-    `alternatives` has the likeliest tokens in each one's place, if the request asked for some.
+    `alternatives` has the likeliest tokens in each one's place, if the request asked for some;
+    `prompt_scores` the prompt's tokens with their logprobs, if it asked for those.
 
     `reused_prompt_tokens` counts those that came from the prefix cache. It says how the output was
     made, not what it is, so generations that differ in nothing else are equal."""
@@ -39,6 +42,7 @@ class Generation:
     finish: Finish
     reused_prompt_tokens: int = field(default=0, compare=False)
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
+    prompt_scores: tuple[PromptToken, ...] = ()
 
 
 def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
@@ -54,4 +58,5 @@ def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
         finish=finish,
         reused_prompt_tokens=every[-1].reused_prompt_tokens,
         alternatives=tuple(likeliest for delta in every for likeliest in delta.alternatives),
+        prompt_scores=every[0].prompt_scores,
     )

@@ -4,8 +4,11 @@ they need the extra of that name; `make clients` runs them."""
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,14 @@ from tests.smollm2 import require_gguf
 
 FOLDER = Path(__file__).parent
 KEY = "sk-only-for-tests"
+# Classes below `adapters`: their module, and the library that it imports.
+ADAPTERS = {
+    "OpenAIPython": ("openai_python", "openai"),
+    "OpenAINode": ("openai_node", "json"),
+    "LangChain": ("langchain", "langchain_openai"),
+    "LiteLLM": ("litellm", "litellm"),
+    "Llm": ("llm", "llm"),
+}
 # What libraries are told so that they ask nobody but the server.
 SWITCHES = {
     "LANGCHAIN_TRACING_V2": "false",
@@ -43,6 +54,15 @@ def switches() -> Iterator[None]:
         for name, value in SWITCHES.items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="module", params=list(ADAPTERS))
+def client(request: pytest.FixtureRequest) -> Any:
+    """A library; skips loudly where it isn't installed."""
+    module, library = ADAPTERS[request.param]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{request.param} is not tested: {library} isn't installed (`make clients`)")
+    return getattr(importlib.import_module(f"tests.clients.adapters.{module}"), request.param)()
 
 
 @pytest.fixture(autouse=True)
@@ -88,8 +108,17 @@ def open_server(model_core: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
+def keyed_server(model_core: Path) -> Iterator[ServerProcess]:
+    """A server that asks for `KEY` and has two permits."""
+    options = ("--api-key", KEY, "--max-active", "1", "--queue-capacity", "1")
+    with server_process(model_core, *options) as server:
+        server.http.headers["authorization"] = f"Bearer {KEY}"
+        yield server
+
+
+@pytest.fixture(scope="session")
 def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of a tiny random model, `tiny`, also called `little`."""
+    """A server of a tiny random model, `tiny`, also called `little`, that asks for `KEY`."""
     folder = tmp_path_factory.mktemp("tiny")
     options = Options(
         namespace=NAMESPACE,
@@ -100,5 +129,6 @@ def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProc
         decode=(1, 4, 8),
     )
     core = _prepared(write_huggingface(folder / "checkpoint", "llama"), folder, options)
-    with server_process(core, "--threads", "1") as server:
+    with server_process(core, "--threads", "1", "--api-key", KEY) as server:
+        server.http.headers["authorization"] = f"Bearer {KEY}"
         yield server

@@ -3,33 +3,14 @@ HTTP's."""
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.clients.sessions import Ask, At, Client, Http
 from tests.server.real import ServerProcess
 
-# Module below `adapters`, and the library that it imports.
-ADAPTERS = {
-    "OpenAIPython": ("openai_python", "openai"),
-    "OpenAINode": ("openai_node", "json"),
-    "LangChain": ("langchain", "langchain_openai"),
-    "LiteLLM": ("litellm", "litellm"),
-    "Llm": ("llm", "llm"),
-}
 LONG = Ask("Write every number from one to two thousand as words.", max_tokens=4000)
-
-
-@pytest.fixture(scope="module", params=list(ADAPTERS))
-def client(request: pytest.FixtureRequest) -> Any:
-    """A library; skips loudly where it isn't installed."""
-    module, library = ADAPTERS[request.param]
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{request.param} is not tested: {library} isn't installed (`make clients`)")
-    return getattr(importlib.import_module(f"tests.clients.adapters.{module}"), request.param)()
 
 
 @pytest.fixture(scope="module")

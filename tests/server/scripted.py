@@ -26,6 +26,7 @@ from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.options import HttpOptions
 from helios.server.options.limits import LimitOptions
 from helios.worker.messages import FailedEvent, Finish, Statistics, Submit, TokensEvent, WorkerReady
+from helios.worker.peers import AnswerPeer
 from helios.worker.recipient import Recipient, RequestEvent, ends
 from tests.frontend.vocabularies import EOS_ID, byte_level_frontend
 from tests.server.scripted_statistics import scripted_statistics
@@ -141,6 +142,12 @@ class ScriptedClient:
             raise self.failure
         self.resets += 1
 
+    async def ask_peers(self, kind: str, payload: bytes) -> list[bytes]:
+        return []
+
+    def answer_peers(self, answer: AnswerPeer) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 
@@ -210,7 +217,7 @@ def running_server(
     if send_buffer_nbytes is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_nbytes)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5))
+    server = HttpServer(app, lifecycle, times or EndTimes(answers=0.5, delivery=0.5), options)
     loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
 
     async def serve() -> None:

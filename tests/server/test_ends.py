@@ -132,6 +132,7 @@ def test_a_client_that_leaves_within_its_body_is_counted_and_no_failure(
 def _stuck_server(core: Path) -> Iterator[tuple[ServerProcess, ThreadPoolExecutor]]:
     """A server process whose worker has stopped; standard error goes to a pipe."""
     command = [*COMMAND, "serve", str(core), "--accept", NAMESPACE, "--port", "0", "--threads", "1"]
+    command.append("--no-access-log")
     with (
         subprocess.Popen(
             command,

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from starlette.routing import Route
 
-from helios.server.app import build_app
+from helios import server
+from helios.server.app import api_routes
 from helios.server.calls import Call, chat_call, completion_call
 from helios.server.failures import ErrorBody
 from helios.server.lifecycle import Lifecycle
+from helios.server.metrics import HttpMetrics
 from helios.server.openapi import describe
 from helios.server.operations import OPERATIONS, Operation
+from helios.server.options import AccessOptions, HttpOptions, ProxyOptions
+from helios.server.options.access import key_digest
 from helios.server.prompt_calls import PromptCall, detokenize_call, render_call, tokenize_call
 
-DOCUMENT = describe()
+KEYED = HttpOptions(access=AccessOptions(key_digests=(key_digest(b"sk"),)))
+DOCUMENT = describe(KEYED)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 DESCRIBED: list[dict[str, Any]] = [
     operation for path in DOCUMENT["paths"].values() for operation in path.values()
@@ -64,7 +71,7 @@ def test_every_field_is_described(name: str) -> None:
         assert described.get("description"), f"{name}.{field}"
 
 
-@pytest.mark.parametrize("kind", sorted(DOCUMENT["components"]))
+@pytest.mark.parametrize("kind", ["headers", "parameters", "schemas"])
 def test_every_component_is_used(kind: str) -> None:
     prefix = f"#/components/{kind}/"
     used = {ref.removeprefix(prefix) for ref in _references(DOCUMENT) if ref.startswith(prefix)}
@@ -82,10 +89,9 @@ def test_every_operation_has_a_name_of_its_own_and_answers() -> None:
 
 
 def test_the_operations_are_the_routes() -> None:
-    app: Any = build_app(Lifecycle())
     routes = {
         (route.path.replace(":path", ""), method.lower())
-        for route in app._app.routes
+        for route in api_routes(Lifecycle(), HttpMetrics(), HttpOptions())
         if isinstance(route, Route)
         for method in (route.methods or ())
         if method != "HEAD"  # whatever answers GET answers it
@@ -110,7 +116,48 @@ def test_errors_are_described_with_an_example() -> None:
             if content.get("schema") == {"$ref": "#/components/schemas/ErrorBody"}:
                 error = msgspec.convert(content["example"], ErrorBody).error
                 assert error.code
-                assert (error.type == "invalid_request_error") == (status in ("400", "404", "413"))
+                assert (error.type == "invalid_request_error") == (
+                    status[0] == "4" and status != "429"
+                )
+
+
+def test_every_error_status_is_described() -> None:
+    """Of those that the sources raise by number."""
+    raised = {
+        call.args[0].value
+        for path in Path(server.__path__[0]).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "ApiError"
+        if call.args and isinstance(call.args[0], ast.Constant)
+    }
+    assert {400, 404, 503} < raised
+    described = {int(status) for operation in DESCRIBED for status in operation["responses"]}
+    assert raised <= described
+
+
+def test_what_needs_a_key_says_so() -> None:
+    keyed = {op["operationId"] for op in DESCRIBED if op.get("security") == [{"key": []}]}
+    refused = {op["operationId"] for op in DESCRIBED if "401" in op["responses"]}
+    names = {operation.name for operation in OPERATIONS}
+    assert keyed == refused == names - {"readHealth", "readReadiness", "readVersion"}
+    assert set(DOCUMENT["components"]["securitySchemes"]) == {"key"}
+    access = AccessOptions(KEYED.access.key_digests, open_metrics=True)
+    assert "security" not in describe(HttpOptions(access))["paths"]["/metrics"]["get"]
+    without = describe()
+    assert "401" not in str(without["paths"])
+    assert "securitySchemes" not in without["components"]
+    assert set(without["components"]["headers"]) == set(_headers(without))
+
+
+def _headers(document: dict[str, Any]) -> Iterator[str]:
+    prefix = "#/components/headers/"
+    return (ref.removeprefix(prefix) for ref in _references(document) if ref.startswith(prefix))
+
+
+def test_paths_begin_where_a_proxy_shows_them() -> None:
+    assert DOCUMENT["servers"] == [{"url": "/"}]
+    proxied = describe(HttpOptions(proxy=ProxyOptions("/llm")))
+    assert proxied["servers"] == [{"url": "/llm"}]
 
 
 def test_what_isn_t_supported_has_its_neutral_values_alone() -> None:

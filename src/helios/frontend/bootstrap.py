@@ -18,6 +18,7 @@ from helios.frontend.prompts import PromptMaker
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.sampling_rules import sampling_rules
+from helios.runtime.scoring_rules import scoring_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def assemble(
         ),
         defaults=contract.defaults.sampling,
         rules=sampling_rules(contract.model.graphs),
+        scoring=scoring_rules(contract.model.graphs),
         eos_ids=frontend.eos_ids,
     )
     return Frontend(contract, tokenizer, preparer)

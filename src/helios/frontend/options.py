@@ -22,7 +22,9 @@ class GenerationOptions:
     `logit_bias` adds to the logits of the ids that it names; `allowed_token_ids` are the only ids
     that may come; `bad_words` are texts or sequences of ids that may not. Before `min_tokens`
     tokens the output doesn't end; with `ignore_eos` it ends at its limit alone. `top_logprobs` asks
-    for so many of the likeliest tokens wherever one is sampled. The text ends before the first of
+    for so many of the likeliest tokens wherever one is sampled. `prompt_logprobs` asks for the
+    logprob of each prompt token but the first, and for so many of the likeliest in its place; then
+    `max_tokens` may be 0. The text ends before the first of
     the strings in `stop`, the tokens before one of `stop_token_ids` or `stop_token_sequences`;
     their limits are in `stop_checks`.
     """
@@ -46,6 +48,7 @@ class GenerationOptions:
     stop: str | Sequence[str] | None = None
     stop_token_ids: Sequence[int] | None = None
     stop_token_sequences: Sequence[Sequence[int]] | None = None
+    prompt_logprobs: int | None = None
 
 
 def check_types(options: GenerationOptions) -> None:
@@ -103,6 +106,7 @@ _KINDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "priority": _WHOLE,
     "min_tokens": _WHOLE,
     "top_logprobs": _WHOLE,
+    "prompt_logprobs": _WHOLE,
     "ignore_eos": (lambda value: isinstance(value, bool), "true or false"),
     "logit_bias": (_are_biases, "an object of token ids and numbers"),
     "allowed_token_ids": (_are_whole, "a list of token ids"),

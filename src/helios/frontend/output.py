@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.response.deltas import Content, Delta
@@ -41,6 +41,19 @@ class TokenText:
     alternatives: tuple[Alternative, ...] = ()
 
 
+class PromptToken(NamedTuple):
+    """One token of a scored prompt: its spelling, its logprob after the tokens before it, its
+    place among all that could have come (from 1), and the likeliest of these, as many as the
+    request asked for. The first one has none of that, and `rank` is None where the core's programs
+    don't report it."""
+
+    token: int
+    data: bytes
+    logprob: float | None = None
+    rank: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OutputDelta:
     """What some tokens added: visible text, which may lag behind the tokens by part of a
@@ -53,12 +66,16 @@ class OutputDelta:
     calls, in their order; empty where nothing is parsed."""
 
 
+_NOTHING: Final = OutputDelta("", ())
+
+
 class OutputPipeline:
     """Turns a request's tokens into deltas; `text` of all deltas together is its output.
 
     End-of-sequence and special tokens count as tokens and have no text, nor have a stop and what
-    follows it. `reading` is how the core's responses are read; without one, or where the request
-    doesn't want it, text is content as it is.
+    follows it. Offsets count from the beginning of the prompt where the answer shows it. An
+    unanswered request has no output. `reading` is how the core's responses are read; without one,
+    or where the request doesn't want it, text is content as it is.
     """
 
     def __init__(
@@ -81,9 +98,11 @@ class OutputPipeline:
             self._text = MarkedStops(request.stops, reader, signs.plain, eos_ids=request.eos_ids)
             self._parser = reading.parser(request.response.tools)
             self._begun = self._parser.prime(request.response.opened)
+        self._prompt = request.prompt_tokens
+        self._silent = request.unanswered
         self.prompt_tokens = len(request.prompt_tokens)
         self.output_tokens = 0
-        self._characters = 0
+        self._characters = len(request.shown.text) if request.shown is not None else 0
 
     def push(
         self,
@@ -96,6 +115,8 @@ class OutputPipeline:
         """The delta of newly generated tokens, with the likeliest ones in each one's place if
         there are any. `last` says that no more will come, which releases what was held back and is
         no stop."""
+        if self._silent:
+            return _NOTHING
         pieces = []
         items = []
         for index, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
@@ -134,6 +155,8 @@ class OutputPipeline:
         """The text of newly generated tokens, as in `push`, for who wants nothing else of them.
         Not where deltas have parts."""
         assert self._parser is None
+        if self._silent:
+            return ""
         self.output_tokens += len(tokens)
         text = self._text
         if len(tokens) == 1 and not last:
@@ -142,6 +165,21 @@ class OutputPipeline:
         if last:
             pieces.append(text.finish())
         return self._shown("".join(pieces))
+
+    def scored(
+        self,
+        logprobs: Sequence[float],
+        ranks: Sequence[int] = (),
+        alternatives: Sequence[tuple[Sequence[int], Sequence[float]]] = (),
+    ) -> tuple[PromptToken, ...]:
+        """The prompt's tokens with what was said of them, from the second on."""
+        spell, prompt = self._tokenizer.token_bytes, self._prompt
+        found = [PromptToken(prompt[0], spell(prompt[0]))]
+        for index, (token, logprob) in enumerate(zip(prompt[1:], logprobs, strict=True)):
+            rank = ranks[index] if ranks else None
+            likeliest = self._spelled(*alternatives[index]) if alternatives else ()
+            found.append(PromptToken(token, spell(token), logprob, rank, likeliest))
+        return tuple(found)
 
     def _spelled(self, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Alternative, ...]:
         spell = self._tokenizer.token_bytes

@@ -16,14 +16,15 @@ from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
-from helios.frontend.prompts import Prompt, PromptMaker
+from helios.frontend.prompts import Prompt, PromptMaker, ShownPrompt
 from helios.frontend.prompts import PromptTooLongError as PromptTooLongError
 from helios.frontend.response.parameter_types import ToolSchemas
-from helios.frontend.sampling import SEEDS, SamplingResolver
+from helios.frontend.sampling import SEEDS, SamplingResolver, UnsupportedParameterError
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
+from helios.runtime.scoring_rules import ScoringRules, scoring_fault
 from helios.scheduler.ranking import PRIORITIES
 
 CHOICES_LIMIT: Final = 128  # answers to one question
@@ -42,8 +43,11 @@ class ResponseStart:
 class PreparedRequest:
     """Ready to submit. `continues` says that the output goes on from the prompt's text instead
     of starting a message. `priority` is lower where the request is more urgent. `prompt_text` is
-    what the tokens are of; None where the client gave ids. `response` is None where the output is
-    plain text."""
+    what the tokens are of; None where the client gave ids. `prompt_logprobs` is how many of the
+    likeliest tokens are wanted where the prompt is scored, None where it isn't; `shown` the prompt
+    as its answer begins with it, if it does. With `unanswered`
+    nothing is to be generated; the one token that every request makes has no reader. `response`
+    is None where the output is plain text."""
 
     prompt_tokens: list[int]
     output_limit: int
@@ -53,6 +57,9 @@ class PreparedRequest:
     priority: int = 0
     stops: StopConditions = NO_STOPS
     prompt_text: str | None = None
+    prompt_logprobs: int | None = None
+    shown: ShownPrompt | None = None
+    unanswered: bool = False
     response: ResponseStart | None = None
 
 
@@ -89,12 +96,14 @@ class Preparer:
         limits: PromptLimits,
         defaults: SamplingDefaults,
         rules: SamplingRules,
+        scoring: ScoringRules,
         eos_ids: tuple[int, ...],
     ) -> None:
         self.prompts = prompts
         self._limits = limits
         self._defaults = defaults
         self._sampling = SamplingResolver(prompts.tokenizer, defaults, rules, limits.sampled_tokens)
+        self._scoring = scoring
         self._eos_ids = eos_ids
 
     def prepare_chat(
@@ -112,19 +121,26 @@ class Preparer:
         return self._prepared(prompt, options, where="messages", continues=False)
 
     def prepare_completion(
-        self, prompt: str | Sequence[int], options: GenerationOptions
+        self, prompt: str | Sequence[int], options: GenerationOptions, *, shown: bool = False
     ) -> PreparedRequest:
         """A request that continues `prompt`: text, in which markers count as markers because it
-        is the whole prompt, or token ids as they are.
+        is the whole prompt, or token ids as they are. With `shown` the answer begins with it, and
+        nothing need follow: `max_tokens` may be 0.
 
         Raises RequestError for ids outside the vocabulary and for prompts that don't fit.
         """
         maker = self.prompts
         made = maker.of_text(prompt) if isinstance(prompt, str) else maker.of_ids(prompt)
-        return self._prepared(made, options, where="prompt", continues=True)
+        return self._prepared(made, options, where="prompt", continues=True, shown=shown)
 
     def _prepared(
-        self, prompt: Prompt, options: GenerationOptions, *, where: str, continues: bool
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        *,
+        where: str,
+        continues: bool,
+        shown: bool = False,
     ) -> PreparedRequest:
         limits, tokens = self._limits, prompt.tokens
         check_types(options)
@@ -137,7 +153,10 @@ class Preparer:
                 where=where,
                 remedy=f"Ids are from 0 to {limits.input_tokens - 1}",
             )
-        output_limit = self._output_limit(len(tokens), options.max_tokens, where)
+        likeliest = self._prompt_logprobs(options.prompt_logprobs)
+        unanswered = options.max_tokens == 0 and (shown or likeliest is not None)
+        asked = 1 if unanswered else options.max_tokens
+        output_limit = self._output_limit(len(tokens), asked, where)
         stops = stop_conditions(
             options.stop,
             options.stop_token_ids,
@@ -148,12 +167,24 @@ class Preparer:
             prompt_tokens=tokens,
             output_limit=output_limit,
             sampling=self._sampling.resolve(options, output_limit, stops.single_tokens),
-            eos_ids=() if options.ignore_eos else self._eos_ids,
+            eos_ids=() if options.ignore_eos or unanswered else self._eos_ids,
             continues=continues,
             priority=_priority(options.priority),
-            stops=stops,
+            stops=NO_STOPS if unanswered else stops,
             prompt_text=prompt.text,
+            prompt_logprobs=likeliest,
+            shown=self.prompts.shown(prompt) if shown else None,
+            unanswered=unanswered,
         )
+
+    def _prompt_logprobs(self, asked: int | None) -> int | None:
+        if asked is None:
+            return None
+        fault = scoring_fault(asked, self._scoring)
+        if fault is not None:
+            kind = UnsupportedParameterError if fault.unsupported else RequestError
+            raise kind(fault.what, where="prompt_logprobs", remedy=fault.remedy)
+        return operator.index(asked)
 
     def _output_limit(self, prompt_tokens: int, asked: int | None, where: str) -> int:
         context = self._limits.max_context_tokens
@@ -169,7 +200,9 @@ class Preparer:
             return min(left, self._defaults.max_output_tokens or left)
         if asked < 1:
             raise RequestError(
-                f"{asked} is too small", where="max_tokens", remedy="Ask for 1 or more"
+                f"{asked} is too small",
+                where="max_tokens",
+                remedy="Ask for 1 or more; 0 goes only with echo or prompt_logprobs",
             )
         if asked > left:
             raise PromptTooLongError(

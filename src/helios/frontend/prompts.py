@@ -7,6 +7,7 @@ for its output, aren't known here.
 
 from __future__ import annotations
 
+import codecs
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from helios.frontend.tokenizer import Tokenizer
 
 # A noncharacter that the marker guard refuses in a client's text.
 _LAST: Final = "\ufdd3"
+_UTF8: Final = codecs.getincrementaldecoder("utf-8")
 
 
 class PromptTooLongError(RequestError):
@@ -32,6 +34,15 @@ class Prompt:
 
     tokens: list[int]
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt as the beginning of an answer: its text, as it was sent or as its ids say, and the
+    characters of it before each token."""
+
+    text: str
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +152,24 @@ class PromptMaker:
                 )
         text = b"".join(map(self.tokenizer.token_bytes, ids)).decode(errors="replace")
         return text.removeprefix(" ") if self.tokenizer.strips_leading_space else text
+
+    def shown(self, prompt: Prompt) -> ShownPrompt:
+        """A prompt's text with its tokens' places in it. What is added before the text that was
+        sent, such as BOS, takes no place; where the tokenizer changes what it reads, places are
+        those in what it made of it."""
+        decoder = _UTF8(errors="replace")
+        offsets, pieces, characters = [], [], 0
+        for token in prompt.tokens:
+            offsets.append(characters)
+            pieces.append(decoder.decode(self.tokenizer.token_bytes(token)))
+            characters += len(pieces[-1])
+        said = "".join((*pieces, decoder.decode(b"", final=True)))
+        text = prompt.text
+        if text is None:
+            text = said.removeprefix(" ") if self.tokenizer.strips_leading_space else said
+        added = len(said) - len(text) if said.endswith(text) else 0
+        places = (max(at - added, 0) for at in offsets)
+        return ShownPrompt(text, tuple(min(at, len(text)) for at in places))
 
     def spellings(self, ids: Sequence[int]) -> list[str]:
         """Each token as the vocabulary spells it."""

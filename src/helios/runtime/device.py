@@ -8,6 +8,7 @@ contracts. Implementations: `devices.cpu` (native replayer), `reference.device` 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,6 +30,11 @@ class DeviceOptions:
 
     threads: int | None = None
     instruction_set: str | None = None
+
+    @property
+    def thread_count(self) -> int:
+        """The threads that result."""
+        return self.threads or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)

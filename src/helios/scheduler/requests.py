@@ -21,9 +21,9 @@ class Request:
     `priority` is lower where it is more urgent. `host_stops` says that the host decides after each
     token whether the request goes on (`Scheduler.stop`); `score_prompt` that the logprob of each
     prompt token but the first is wanted, `prompt_top_logprobs` how many of the likeliest tokens in
-    its place; `prefix_reuse` whether it may begin from pages and
-    snapshots of earlier requests and leave its own to later ones. `sibling_of` is the id of the
-    live request that has the same prompt and computes it for both.
+    its place; `prefix_reuse` whether it may begin from pages and snapshots of earlier requests and
+    leave its own to later ones. `sibling_of` is the id of the live request that has the same prompt
+    and computes it for both.
     """
 
     request_id: int

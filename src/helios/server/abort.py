@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import msgspec
@@ -36,7 +36,7 @@ class Aborted(msgspec.Struct, frozen=True):
     request_id: Annotated[str, Meta(description="What was given.")]
 
 
-def abort_route(abort: Callable[[str], bool], options: HttpOptions) -> Route:
+def abort_route(abort: Callable[[str], Awaitable[bool]], options: HttpOptions) -> Route:
     """The route over what ends the requests of a name and says whether there is one."""
 
     async def abort_request(request: Request) -> Response:
@@ -45,7 +45,7 @@ def abort_route(abort: Callable[[str], bool], options: HttpOptions) -> Route:
         ignored = sorted(unknown_within(raw, AbortRequest))
         if options.strict_fields:
             refuse_ignored(ignored)
-        if not abort(request_id):
+        if not await abort(request_id):
             raise ApiError(
                 404,
                 f"no request of the id {request_id[:128]!r} runs here. It may have ended",

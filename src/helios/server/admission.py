@@ -1,4 +1,4 @@
-"""Admission permits: how many requests the HTTP process holds at once.
+"""Admission permits: how many requests the server holds at once.
 
 A permit covers preparation, queueing, generation and the delivery of the last byte, so it bounds
 the output that slow readers can make the process keep.
@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from helios.server.failures import ApiError
+from helios.server.shared_permits import SharedPermits
 
 
 class Admission:
-    """Counts permits. Only touched by the event loop's thread."""
+    """Counts permits; with `shared`, those of other processes too, and `held` are this one's. Only
+    touched by the event loop's thread."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, shared: SharedPermits | None = None) -> None:
         self.capacity = capacity
+        self._shared = shared
         self.held = 0
         self.refused = 0
         self._idle = asyncio.Event()
@@ -26,7 +29,7 @@ class Admission:
     @contextmanager
     def permit(self) -> Iterator[None]:
         """Holds a permit. Raises ApiError 429 when all are taken."""
-        if self.held >= self.capacity:
+        if self.held >= self.capacity or not self._take():
             self.refused += 1
             raise ApiError(
                 429,
@@ -40,8 +43,14 @@ class Admission:
             yield
         finally:
             self.held -= 1
+            if self._shared is not None:
+                self._shared.give()
             if not self.held:
                 self._idle.set()
+
+    def _take(self) -> bool:
+        """Takes a permit from all processes, where there are several."""
+        return self._shared is None or self._shared.take(self.capacity)
 
     async def idle(self) -> None:
         """Waits until no permit is held."""

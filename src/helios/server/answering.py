@@ -33,7 +33,8 @@ _AT_ONCE: Final = 256
 
 class Answer:
     """The recipient of all requests of one answer. `outcome` is the body, or what ends the stream;
-    an ApiError where there is none. With `merges` events that came together, or while the reader
+    an ApiError where there is none. `finishes` says how choices have ended, `error` what ended the
+    answer if they haven't. With `merges` events that came together, or while the reader
     was busy, are taken for one."""
 
     def __init__(
@@ -54,6 +55,8 @@ class Answer:
         self._merges = merges
         self._text_only = presenter.text_only
         self._running = len(choices)
+        self.finishes: dict[int, FinishReason] = {}
+        self.error: ApiError | None = None
         self._waiting: list[RequestEvent] = []
         self._failure: HeliosError | None = None
         self.outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -81,10 +84,16 @@ class Answer:
             if self._failure is not None and not self._waiting and not self.outcome.done():
                 raise ApiError(500, str(self._failure), code="model_failed")
         except ApiError as error:
-            self._end_badly(error)
+            self.end(error)
         except Exception:
             _log.exception("an answer can't be written")
-            self._end_badly(internal_error())
+            self.end(internal_error())
+
+    def end(self, error: ApiError) -> None:
+        """Ends the answer where it is, if it hasn't ended."""
+        if not self.outcome.done():
+            self.error = error
+            self._end_badly(error)
 
     def _work(self) -> None:
         """Works on some of the events that wait."""
@@ -100,7 +109,9 @@ class Answer:
 
     def _push(self, choice: Choice, event: RequestEvent) -> None:
         step = step_of(choice, event, text_only=self._text_only)
-        self._running -= step.finish is not None
+        if step.finish is not None:
+            self._running -= 1
+            self.finishes[step.index] = step.finish
         self._accept(step)
 
     # ------------------------------------------------------------ what kinds of answers do
@@ -133,17 +144,14 @@ class WholeAnswer(Answer):
     ) -> None:
         super().__init__(choices, presenter, totals, watch, merges=False)
         self._steps: list[list[Step]] = [[] for _ in choices]
-        self._finishes: dict[int, FinishReason] = {}
 
     def _accept(self, step: Step) -> None:
         self._steps[step.index].append(step)
-        if step.finish is not None:
-            self._finishes[step.index] = step.finish
 
     def _pushed(self) -> None:
         if self._running:
             return
-        answers = [ChoiceSteps(s, self._finishes[index]) for index, s in enumerate(self._steps)]
+        answers = [ChoiceSteps(s, self.finishes[index]) for index, s in enumerate(self._steps)]
         self.outcome.set_result(self._presenter.body(answers, self._totals(self._steps[0][-1])))
 
 

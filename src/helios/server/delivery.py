@@ -22,9 +22,10 @@ _EXTENSION: Final = "helios.connection"
 class DeliveringProtocol(H11Protocol):
     """Lends the connection to the application: for waiting until what it has sent is on its way
     (`delivered`), and for writing a response's body. `on_resume` is called whenever the client has
-    taken what was held back."""
+    taken what was held back; `written_nbytes` counts what was written so, on the connection."""
 
     on_resume: Callable[[], None] | None = None
+    written_nbytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -48,6 +49,7 @@ class DeliveringProtocol(H11Protocol):
         """Sends bytes between a response's head and its end, framed as HTTP wants them; nothing
         happens if the client has gone."""
         if not self.transport.is_closing():
+            self.written_nbytes += len(data)
             self.transport.write(data)
 
     async def drain(self) -> None:

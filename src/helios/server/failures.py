@@ -39,7 +39,8 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """A failure with its HTTP status. `retry_after_s` asks the client to wait so long."""
+    """A failure with its HTTP status. `retry_after_s` asks the client to wait so long; `headers`
+    are further ones of the response, as long as none has begun."""
 
     def __init__(
         self,
@@ -49,9 +50,12 @@ class ApiError(Exception):
         code: str,
         param: str | None = None,
         retry_after_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status = status
-        self.retry_after_s = retry_after_s
+        self.headers = dict(headers or {})
+        if retry_after_s is not None:
+            self.headers["retry-after"] = str(retry_after_s)
         kind = "invalid_request_error"
         if status >= 500:
             kind = "unavailable_error" if status == 503 else "server_error"

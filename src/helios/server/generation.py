@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,11 +21,13 @@ from helios.errors import RequestError
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.prepare import choices as choices_of
 from helios.server import sse
-from helios.server.answering import WholeAnswer, answer_of
+from helios.server.access_log import AccessRecord, record_of
+from helios.server.answering import Answer, WholeAnswer, answer_of
 from helios.server.answers import PromptTokensDetails, Usage
 from helios.server.body_writer import body_writer
 from helios.server.calls import Call
 from helios.server.choices import Choice, begin_choices
+from helios.server.deadlines import Deadline
 from helios.server.delivery import delivered
 from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
 from helios.server.ignored_fields import ignored_header
@@ -50,7 +52,7 @@ class GenerationEndpoint:
         parse: Callable[[bytes], Call],
         lifecycle: Lifecycle,
         metrics: HttpMetrics,
-        request_ids: itertools.count[int],
+        request_ids: Iterator[int],
         options: HttpOptions,
         running: RunningRequests,
     ) -> None:
@@ -71,6 +73,7 @@ class GenerationEndpoint:
         began = self._metrics.clock()
         model = self._lifecycle.serving()
         call = self._parse(data)
+        record_of(scope).ignored = call.ignored
         if self._options.strict_fields:
             refuse_ignored(call.ignored)
         check_model(call.model, model)
@@ -109,7 +112,9 @@ class GenerationEndpoint:
         scope: Scope,
         send: Send,
     ) -> None:
-        requests = await self._prepare(call, model)
+        deadline = Deadline(began, self._options.limits.request_timeout_s)
+        async with deadline.bounds():
+            requests = await self._prepare(call, model)
         choices = begin_choices(requests, model, self._request_ids, call.observation, request)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
         presenter = call.present(identity, requests[0].prompt_tokens)
@@ -117,9 +122,15 @@ class GenerationEndpoint:
         watched = functools.partial(self._metrics.watch, began=began)
         totals = functools.partial(_totals, choices, watch)
         watch.queued()
+        record = record_of(scope)
+        record.answer_id = identity.id
         if not call.stream:
             whole = WholeAnswer(choices, presenter, totals, watched)
-            with self._running.named(identity.id, request):
+            with (
+                self._running.named(identity.id, request),
+                deadline.calls(whole.end),
+                _noting(record, choices, whole),
+            ):
                 body = await answer_of(request, choices, whole)
             response = Response(body, media_type="application/json", headers=headers)
             await response(scope, _no_receive, send)
@@ -135,7 +146,11 @@ class GenerationEndpoint:
             include_usage=call.include_usage,
             merges=not call.observation.token_ids,
         )
-        with self._running.named(identity.id, request):
+        with (
+            self._running.named(identity.id, request),
+            deadline.calls(streamed.end),
+            _noting(record, choices, streamed),
+        ):
             last = await answer_of(request, choices, streamed)
         await writer.end(last)
 
@@ -152,11 +167,28 @@ class GenerationEndpoint:
 def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
     """`first` is a step of the first choice: the others reuse the prompt that it computes, which
     is counted once."""
-    prompt = choices[0].pipeline.prompt_tokens
-    output = sum(choice.pipeline.output_tokens for choice in choices)
+    prompt, output = _token_counts(choices)
     reused = first.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))
+
+
+def _token_counts(choices: Sequence[Choice]) -> tuple[int, int]:
+    """Tokens of the prompt, which is counted once, and those generated so far."""
+    output = sum(choice.pipeline.output_tokens for choice in choices)
+    return choices[0].pipeline.prompt_tokens, output
+
+
+@contextmanager
+def _noting(record: AccessRecord, choices: Sequence[Choice], answer: Answer) -> Iterator[None]:
+    """Has the access log say how the answer has ended, however it does."""
+    try:
+        yield
+    finally:
+        record.finish = [reason for _, reason in sorted(answer.finishes.items())]
+        record.prompt_tokens, record.output_tokens = _token_counts(choices)
+        if answer.error is not None:
+            record.error = answer.error.body.error.code
 
 
 async def _no_receive() -> dict[str, str]:

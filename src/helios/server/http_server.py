@@ -14,46 +14,86 @@ import contextlib
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from helios.server.admission import Admission
-from helios.server.delivery import DeliveringProtocol
+from helios.server.connections import LimitedConnection
 from helios.server.lifecycle import Lifecycle
+from helios.server.options import HttpOptions
+from helios.server.options.tls import tls_context
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_BACKSTOP_SECONDS: Final = 5
+_BACKLOG: Final = 2048
+# TLS says goodbye, which a client that is gone doesn't answer.
+_TLS_CLOSE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class EndTimes:
-    """Seconds that running answers get to finish, and that readers get for what is left."""
+    """Seconds from the signal to end in which running answers may finish, and that readers get
+    after it for what is left."""
 
-    answers: float = 5.0
+    answers: float = 4.5
     delivery: float = 0.5
+
+    @classmethod
+    def after(cls, shutdown_timeout_s: float) -> EndTimes:
+        """Running requests go on for the time-out, then connections drain for five seconds: the
+        last half of one is for reading errors, in answers that haven't ended by then."""
+        return replace(cls(), answers=shutdown_timeout_s + cls().answers)
+
+    @property
+    def backstop(self) -> float:
+        """When whatever still keeps the server from its end is cancelled: never, unless there is a
+        bug."""
+        return self.answers + self.delivery + 5
 
 
 class HttpServer(uvicorn.Server):
     """Serves `app`, which moves with `lifecycle`, until `stop`."""
 
-    def __init__(self, app: ASGIApp, lifecycle: Lifecycle, times: EndTimes | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        lifecycle: Lifecycle,
+        times: EndTimes | None = None,
+        options: HttpOptions | None = None,
+        *,
+        takes_signals: bool = True,
+        when_started: Callable[[], None] | None = None,
+        when_stopped: Callable[[], None] | None = None,
+    ) -> None:
+        """`when_started` is called once connections are taken, `when_stopped` with every `stop`."""
+        options = options or HttpOptions()
+        limits = options.limits
+        times = times or EndTimes.after(limits.shutdown_timeout_s)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=DeliveringProtocol,
                 ws="none",
                 lifespan="off",
-                log_level="warning",
+                log_config=None,
+                log_level="error",
                 access_log=False,
-                timeout_graceful_shutdown=_BACKSTOP_SECONDS,
+                server_header=False,
+                timeout_keep_alive=limits.keep_alive_s,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=times.backstop,  # type: ignore[arg-type]
+                proxy_headers=bool(options.proxy.trusted),
+                forwarded_allow_ips=list(options.proxy.trusted),
             )
         )
         self._lifecycle = lifecycle
-        self._times = times or EndTimes()
+        self._times = times
+        self._limits = limits
+        self._tls = None if options.tls is None else tls_context(options.tls)
+        self._takes_signals = takes_signals
+        self._when_started = when_started
+        self._when_stopped = when_stopped
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
@@ -63,11 +103,35 @@ class HttpServer(uvicorn.Server):
         if self._ending is not None:
             self._ending.cancel()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens on the sockets, with limits on what clients connect for."""
+        assert sockets is not None
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls = {
+                "ssl": self._tls,
+                "ssl_handshake_timeout": self._limits.head_timeout_s,
+                "ssl_shutdown_timeout": _TLS_CLOSE_SECONDS,
+            }
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(self._connection, sock=listener, backlog=_BACKLOG, **tls)
+            for listener in sockets
+        ]
+        self.started = True
+        if self._when_started is not None:
+            self._when_started()
+
+    def _connection(self) -> LimitedConnection:
+        return LimitedConnection(
+            self._limits, config=self.config, server_state=self.server_state, app_state={}
+        )
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals drain; they aren't raised again afterwards, since this is the clean end. Only
         the main thread can take them."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self._takes_signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
@@ -81,6 +145,8 @@ class HttpServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Drains, then ends; called again, it ends what still runs at once."""
+        if self._when_stopped is not None:
+            self._when_stopped()
         if self._ending is not None:
             self._hurry.set()
             return
@@ -93,14 +159,20 @@ class HttpServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
 
     async def _end(self) -> None:
+        times = self._times
+        loop = asyncio.get_running_loop()
+        end = loop.time() + times.answers + times.delivery
         model = self._lifecycle.model
-        if model is not None and not await self._answered(model.admission, self._times.answers):
+        if model is not None and not await self._answered(model.admission, times.answers):
             model.client.cancel_all()
+            end = loop.time() + times.delivery
             self._hurry.clear()
-            await self._answered(model.admission, self._times.delivery)
+            await self._answered(model.admission, times.delivery)
         self.should_exit = True
-        # uvicorn closes the listener and waits for what is still on its way to clients.
-        await asyncio.sleep(self._times.delivery)
+        # uvicorn closes the listener and idle connections, and waits for readers of the others.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                await self._hurry.wait()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 

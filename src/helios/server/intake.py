@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 
 from helios.server.failures import ApiError
@@ -9,9 +11,21 @@ from helios.server.options.limits import LimitOptions
 
 
 async def read_body(request: Request, limits: LimitOptions) -> bytes:
-    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit, and
-    starlette's ClientDisconnect if the client goes away meanwhile."""
-    limit_nbytes = limits.max_body_nbytes
+    """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit, 408
+    if it takes too long, and starlette's ClientDisconnect if the client goes away meanwhile."""
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            return await _read(request, limits.max_body_nbytes)
+    except TimeoutError:
+        raise ApiError(
+            408,
+            f"the body didn't arrive within {limits.body_timeout_s:g} s. Send it at once",
+            code="body_timeout",
+            headers={"connection": "close"},
+        ) from None
+
+
+async def _read(request: Request, limit_nbytes: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit_nbytes:
         raise _too_large(limit_nbytes)

@@ -7,10 +7,11 @@ said here once.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
@@ -23,6 +24,7 @@ from helios.worker.messages import (
     Submit,
     WorkerReady,
 )
+from helios.worker.peers import AnswerPeer
 from helios.worker.recipient import Recipient
 
 # What its methods give, and tests script.
@@ -53,6 +55,12 @@ class WorkerClient(Protocol):
 
     async def reset_prefix_cache(self) -> None:
         """Returns once nothing computed before can be reused. Raises as `statistics`."""
+
+    async def ask_peers(self, kind: str, payload: bytes) -> list[bytes]:
+        """What the other HTTP processes answer. Raises as `statistics`."""
+
+    def answer_peers(self, answer: AnswerPeer) -> None:
+        """`answer` is what the others get."""
 
     async def close(self) -> None:
         """Ends the worker."""
@@ -114,12 +122,17 @@ class ServedModel:
 
 class Lifecycle:
     """The phase and, once there is one, the served model. `watch` knows whether the device moves;
-    without one it is taken to."""
+    without one it is taken to. `options` are those in force, as they may be shown."""
 
-    def __init__(self, watch: DeviceWatch | None = None) -> None:
+    def __init__(
+        self, watch: DeviceWatch | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.watch = watch
+        self.options = options or {}
         self.startup_ms: dict[str, float] = {}
         self.model: ServedModel | None = None
+        # What other HTTP processes get from this one.
+        self.answer_peers: AnswerPeer | None = None
         self._phase = Phase.LOADING_CORE
         self._error: HeliosError | None = None
         self._began = time.monotonic()
@@ -137,6 +150,8 @@ class Lifecycle:
     def serve(self, model: ServedModel) -> None:
         """Start-up is over."""
         self.model = model
+        if self.answer_peers is not None:
+            model.client.answer_peers(self.answer_peers)
         if self._phase in (Phase.LOADING_CORE, Phase.LOADING_MODEL):
             self._phase = Phase.READY
 

@@ -65,8 +65,8 @@ class DeviceWatch:
             return f"the model's worker hasn't answered for {now - self._asked_at:.0f} s"
         if self._last.working and now - self._moved_at > self.timeout_s:
             return (
-                f"the device has made no progress for {now - self._moved_at:.0f} s, and there is"
-                " work for it"
+                f"the device hasn't been seen to move for {now - self._moved_at:.0f} s, and there"
+                " was work for it when the model's worker last answered"
             )
         return ""
 

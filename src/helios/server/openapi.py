@@ -10,6 +10,8 @@ import msgspec
 from helios.server.bodies import GenerationRequest
 from helios.server.failures import ApiError, ErrorBody
 from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
+from helios.server.options import HttpOptions
+from helios.server.route_paths import METRICS, PROBES
 from helios.server.unsupported import neutral_values
 from helios.version import VERSION
 
@@ -19,9 +21,21 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
         "The body is invalid or asks for something unsupported; `param` names the field.",
         ApiError(400, "temperature: …", code="invalid_value", param="temperature"),
     ),
+    401: (
+        "The request has none of the server's API keys.",
+        ApiError(
+            401,
+            "this server wants an API key. Send it as Authorization: Bearer KEY",
+            code="invalid_api_key",
+        ),
+    ),
     404: (
         "There is no such model, or no such request.",
         ApiError(404, "there is no model 'gpt'", code="model_not_found", param="model"),
+    ),
+    408: (
+        "The body didn't arrive in time.",
+        ApiError(408, "the body didn't arrive within 60 s. Send it at once", code="body_timeout"),
     ),
     413: (
         "The body is too large.",
@@ -36,15 +50,23 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
         ApiError(429, "the queue is full. Try again later", code="queue_full"),
     ),
     500: (
-        "The model failed.",
+        "The model failed, or the server has a bug.",
         ApiError(500, "executing the request failed", code="execution_failed"),
     ),
     503: (
-        "The server is loading or draining, or the request wasn't admitted.",
+        "The server is loading or draining, has too many connections, or didn't admit the request.",
         ApiError(503, "the model is being loaded. Try again in a moment", code="loading_model"),
     ),
+    504: (
+        "The answer took longer than this server lets it.",
+        ApiError(504, "the request wasn't answered within 60 s", code="request_timeout"),
+    ),
 }
-_RETRYING: Final = (429, 503)
+_ERROR_HEADERS: Final = {
+    401: ("www-authenticate",),
+    429: ("retry-after",),
+    503: ("retry-after",),
+}
 
 _HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "x-request-id": {
@@ -54,6 +76,10 @@ _HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "x-helios-ignored": {
         "description": "Names of body fields that have no meaning here, with commas between.",
+        "schema": {"type": "string"},
+    },
+    "www-authenticate": {
+        "description": "How to show a key.",
         "schema": {"type": "string"},
     },
     "retry-after": {
@@ -70,8 +96,18 @@ _REQUEST_ID: Final = {
 }
 
 
-def describe() -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
+_KEY: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "One of the keys that the server was started with.",
+}
+
+
+def describe(options: HttpOptions | None = None) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a server with these options."""
+    options = options or HttpOptions()
+    access = options.access
+    keyless = PROBES | {METRICS} if access.open_metrics else PROBES
     types = {id(kind): kind for operation in OPERATIONS for kind in _types(operation)}
     _, schemas = msgspec.json.schema_components(
         types.values(), ref_template="#/components/schemas/{name}"
@@ -81,7 +117,19 @@ def describe() -> dict[str, Any]:
             _say_what_is_supported(schemas[kind.__name__]["properties"])
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _described(operation)
+        keyed = bool(access.key_digests) and operation.path not in keyless
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation, keyed)
+    components: dict[str, Any] = {
+        "schemas": schemas,
+        "headers": _HEADERS,
+        "parameters": {"x-request-id": _REQUEST_ID},
+    }
+    if access.key_digests:
+        components["securitySchemes"] = {"key": _KEY}
+    else:
+        components["headers"] = {
+            name: header for name, header in _HEADERS.items() if name != "www-authenticate"
+        }
     return {
         "openapi": "3.1.0",
         "info": {
@@ -89,12 +137,9 @@ def describe() -> dict[str, Any]:
             "version": VERSION,
             "description": "An OpenAI-compatible API over one prepared model.",
         },
+        "servers": [{"url": options.proxy.root_path or "/"}],
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "headers": _HEADERS,
-            "parameters": {"x-request-id": _REQUEST_ID},
-        },
+        "components": components,
     }
 
 
@@ -114,7 +159,20 @@ def _say_what_is_supported(properties: dict[str, Any]) -> None:
             schema["enum"] = [None, *values]
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _errors(operation: Operation, keyed: bool) -> list[int]:
+    """Statuses of error objects: the operation's own, and those that come before it is asked.
+    Probes are answered whatever else is refused."""
+    statuses = set(operation.errors)
+    if operation.path not in PROBES:
+        statuses |= {500, 503}
+    if operation.body is not None:
+        statuses.add(408)
+    if keyed:
+        statuses.add(401)
+    return sorted(statuses)
+
+
+def _described(operation: Operation, keyed: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -124,9 +182,11 @@ def _described(operation: Operation) -> dict[str, Any]:
         ],
         "responses": {
             **{str(status): _answer(answer) for status, answer in operation.answers.items()},
-            **{str(status): _error(status) for status in operation.errors},
+            **{str(status): _error(status) for status in _errors(operation, keyed)},
         },
     }
+    if keyed:
+        described["security"] = [{"key": []}]
     if operation.body is not None:
         schema = _schema(operation.body)
         if operation.other_body is not None:
@@ -183,7 +243,7 @@ def _error(status: int) -> dict[str, Any]:
     description, example = _ERRORS[status]
     return {
         "description": description,
-        "headers": _headers(*(("retry-after",) if status in _RETRYING else ())),
+        "headers": _headers(*_ERROR_HEADERS.get(status, ())),
         "content": {
             JSON: {"schema": _schema(ErrorBody), "example": msgspec.to_builtins(example.body)}
         },

@@ -13,6 +13,7 @@ from typing import Any, Final
 from helios.server.abort import Aborted, AbortRequest
 from helios.server.answers import ChatChunk, ChatCompletion, Completion
 from helios.server.bodies import ChatRequest, CompletionRequest
+from helios.server.models import Model, ModelList
 from helios.server.prompt_bodies import (
     Detokenized,
     DetokenizeRequest,
@@ -20,7 +21,8 @@ from helios.server.prompt_bodies import (
     Tokenized,
     TokenizeRequest,
 )
-from helios.server.state_answers import Health, Model, ModelList, Readiness, Version
+from helios.server.server_info import ServerInfo
+from helios.server.state_answers import Health, Readiness, Version
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -61,7 +63,7 @@ class Operation:
 
 _MODEL: Final = "smollm2-135m-instruct"
 _QUESTION: Final = [{"role": "user", "content": "Name three colours."}]
-_GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503)
+_GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503, 504)
 _STREAMED: Final = (
     "The answer, or with `stream: true` its chunks as server-sent events, of which the last one is"
     " `[DONE]`. A stream that fails ends with an ErrorBody event and without `[DONE]`."
@@ -233,6 +235,7 @@ OPERATIONS: Final = (
     _read("/health", "readHealth", "Whether the server works", Health, 500, 503),
     _read("/ready", "readReadiness", "Whether it answers now", Readiness, 503),
     _read("/version", "readVersion", "What runs here", Version),
+    _read("/server_info", "readServerInfo", "Options and capacities in force", ServerInfo),
     Operation(
         "/metrics",
         "get",

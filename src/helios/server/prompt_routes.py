@@ -16,6 +16,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from helios.errors import RequestError
+from helios.server.access_log import record_of
+from helios.server.deadlines import Deadline
 from helios.server.failures import from_request_error, refuse_ignored
 from helios.server.ignored_fields import ignored_header
 from helios.server.intake import read_body
@@ -60,8 +62,10 @@ class PromptEndpoint:
         except ClientDisconnect:
             self._metrics.disconnects += 1
             return
+        deadline = Deadline(self._metrics.clock(), self._options.limits.request_timeout_s)
         model = self._lifecycle.serving()
         call = self._parse(data)
+        record_of(scope).ignored = call.ignored
         if self._options.strict_fields:
             refuse_ignored(call.ignored)
         if call.model is not None:
@@ -69,7 +73,8 @@ class PromptEndpoint:
         with model.admission.permit():
             work = functools.partial(_encoded, call, model)
             try:
-                body = await self._metrics.preparations.run(model.preparation, work)
+                async with deadline.bounds():
+                    body = await self._metrics.preparations.run(model.preparation, work)
             except RequestError as error:
                 raise from_request_error(error, call.field_names) from None
         headers = ignored_header(call.ignored)

@@ -15,9 +15,10 @@ from helios.server.capabilities import capabilities
 from helios.server.exposition import CONTENT_TYPE
 from helios.server.failures import ApiError
 from helios.server.lifecycle import Lifecycle, ServedModel
-from helios.server.metrics import HttpMetrics
 from helios.server.models import Model, ModelList
 from helios.server.options import HttpOptions
+from helios.server.peer_questions import PeerQuestions
+from helios.server.responses import json_response
 from helios.server.scrape import scrape
 from helios.server.server_info import server_info
 from helios.server.state_answers import Health, Version
@@ -28,16 +29,7 @@ _READ: Final = ["GET"]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def json_response(
-    body: object, status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
-    """A msgspec-encoded JSON response."""
-    return Response(
-        msgspec.json.encode(body), status, media_type="application/json", headers=headers
-    )
-
-
-def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions) -> list[Route]:
+def read_routes(lifecycle: Lifecycle, peers: PeerQuestions, options: HttpOptions) -> list[Route]:
     """Routes over the process's state."""
 
     async def health(request: Request) -> Response:
@@ -73,12 +65,11 @@ def read_routes(lifecycle: Lifecycle, metrics: HttpMetrics, options: HttpOptions
         return json_response(server_info(lifecycle))
 
     async def read_metrics(request: Request) -> Response:
-        snapshot = metrics.snapshot(lifecycle.model)
-        text = await scrape(lifecycle, snapshot, vllm_names=options.vllm_metrics)
+        text = await scrape(lifecycle, await peers.snapshot(), vllm_names=options.vllm_metrics)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def openapi(request: Request) -> Response:
-        return Response(_description(), media_type="application/json")
+        return Response(_description(options), media_type="application/json")
 
     return [
         Route("/v1/models", models, methods=_READ),
@@ -102,7 +93,7 @@ def _models(served: ServedModel) -> list[Model]:
 
 
 @functools.cache
-def _description() -> bytes:
+def _description(options: HttpOptions) -> bytes:
     from helios.server.openapi import describe
 
-    return msgspec.json.encode(describe())
+    return msgspec.json.encode(describe(options))

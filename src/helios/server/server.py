@@ -1,4 +1,4 @@
-"""The server: one HTTP process over one model worker. `cli` starts it.
+"""The server: HTTP over one model worker, in one process or several. `cli_serve` starts it.
 
 Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
 worker process is started; while it loads the model this process opens the core, says that it
@@ -7,14 +7,21 @@ listens, and loads what HTTP needs (`serving`). So what this module imports itse
 
 from __future__ import annotations
 
-import socket
+import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from helios.errors import HeliosError
+from helios.logs import LogOptions, logging_to_stderr
+from helios.server.listeners import listen
 from helios.server.options import HttpOptions
+from helios.server.options.tls import tls_context
 from helios.worker.launch import WORKER_COMMAND, launch
 from helios.worker.options import WorkerOptions
+
+# Open files of an HTTP process beside clients' connections; generous.
+_OTHER_FILES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,20 @@ class ServerOptions:
     worker: WorkerOptions
     frontend_workers: int | None = None
     http: HttpOptions = field(default_factory=HttpOptions)
+    http_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.http_workers < 1:
+            raise HeliosError(
+                f"{self.http_workers} processes serve nobody",
+                where="--http-workers",
+                remedy="Give 1 or more",
+            )
+
+    @property
+    def logs(self) -> LogOptions:
+        """What all of the server's processes log, and how."""
+        return self.worker.logs
 
 
 class Server:
@@ -46,11 +67,17 @@ class Server:
 
     def start(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
-        core can't be opened or the model can't be loaded."""
+        certificate's files or the core can't be used, or the model can't be loaded."""
         options = self._options
+        tls = options.http.tls
+        if tls is not None:
+            tls_context(tls)  # what is wrong with its files is said before anything is loaded
+        several = options.http_workers > 1
+        allow_open_files(options.http.limits.max_connections)
         with (
-            _listen(options.host, options.port) as listener,
-            launch(options.worker, command=self._worker_command) as worker,
+            logging_to_stderr(options.logs, "http"),
+            listen(options.host, options.port, shared=several) as listener,
+            launch(options.worker, command=self._worker_command, door=several) as worker,
         ):
             # Only now, since importing these takes a while that the worker can use.
             from helios.server.opening import open_for_serving
@@ -58,25 +85,19 @@ class Server:
             core = open_for_serving(options.worker)
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            self._report(f"listening on http://{shown}:{port}")
+            scheme = "http" if tls is None else "https"
+            self._report(f"listening on {scheme}://{shown}:{port}")
             from helios.server.serving import serve
 
             serve(core, worker, listener, self._report, options)
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises HeliosError naming the address."""
-    where = f"{host}:{port}"
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise HeliosError(
-            f"can't listen here ({error.strerror or error})",
-            where=where,
-            remedy="Choose another --host or --port, or stop what listens there",
-        ) from error
-    # Connections inherit this. asyncio does it only where a socket has its protocol's number, which
-    # accepted ones lack: a body would wait 40 ms for the client to acknowledge the headers.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+def allow_open_files(connections: int) -> None:
+    """Raises this process's limit of open files as far as so many connections need it and the
+    system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

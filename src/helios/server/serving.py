@@ -11,25 +11,24 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from helios.core import OpenedCore
-from helios.errors import HeliosError
-from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.sampling import unapplied_recommendations
 from helios.runtime.sampling_rules import sampling_rules
-from helios.server.admission import Admission
 from helios.server.app import build_app
 from helios.server.http_server import HttpServer
-from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
+from helios.server.lifecycle import Lifecycle, WorkerClient
+from helios.server.liveness import DeviceWatch, follow
+from helios.server.loading import Loading, load
+from helios.server.options_in_force import options_in_force
+from helios.server.other_processes import OtherProcesses
 from helios.server.server import ServerOptions
 from helios.wording import counted, show_size
 from helios.worker.client import ModelClient
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import WorkerReady
 
-_DEFAULT_FRONTEND_WORKERS: Final = 2
 _TIERS: Final = {"host": "offload memory", "files": "prompt cache"}
 
 
@@ -52,19 +51,28 @@ async def _serve(
     report: Callable[[str], None],
     options: ServerOptions,
 ) -> None:
-    client = await ModelClient.attach(worker)
+    client = await ModelClient.attach(worker, options.http_workers)
+    others = OtherProcesses(options, worker.door, listener) if worker.door is not None else None
     try:
-        lifecycle = Lifecycle()
-        http = HttpServer(build_app(lifecycle, options.http), lifecycle)
-        loading = asyncio.create_task(
-            _load(lifecycle, core, client, report, options.frontend_workers)
+        watch = DeviceWatch(options.http.liveness.stall_timeout_s)
+        lifecycle = Lifecycle(watch, options_in_force(options))
+        http = HttpServer(
+            build_app(lifecycle, options.http),
+            lifecycle,
+            options=options.http,
+            when_stopped=None if others is None else others.stop,
         )
+        loading = asyncio.create_task(_load(lifecycle, core, client, report, options, others))
         loading.add_done_callback(http.stop_after_failure)
+        following = asyncio.create_task(follow(client, watch), name="helios device watch")
         await http.run_on(listener)
+        following.cancel()
         loading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await loading
     finally:
+        if others is not None:
+            await others.end()
         await client.close()
 
 
@@ -73,25 +81,15 @@ async def _load(
     core: OpenedCore,
     client: WorkerClient,
     report: Callable[[str], None],
-    frontend_workers: int | None,
+    options: ServerOptions,
+    others: OtherProcesses | None,
 ) -> None:
-    """Waits until frontend and worker are there, then serves. A failure stays in the lifecycle and
-    is raised."""
-    try:
-        frontend = await asyncio.to_thread(Bootstrap.load, core)
-        lifecycle.mark("frontend")
-        lifecycle.core_opened()
-        ready = await client.ready()
-    except HeliosError as error:
-        lifecycle.fail(error)
-        raise
-    lifecycle.startup_ms.update(
-        {f"worker_{phase}": round(ms, 1) for phase, ms in ready.startup_ms.items()}
-    )
-    lifecycle.mark("ready")
-    model = _served_model(core, frontend, client, ready, frontend_workers)
-    lifecycle.serve(model)
-    contract = frontend.contract
+    """Loads and serves, in the other processes too, and says so."""
+    permits = None if others is None else others.permits
+    loading = Loading(core, options, permits, int(time.time()))
+    model = await load(lifecycle, client, loading)
+    ready = model.ready
+    contract = model.frontend.contract
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):
         report(f"note: the core recommends {recommended}, which its programs don't apply")
@@ -100,6 +98,9 @@ async def _load(
         f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"
         f" (ms: {phases})"
     )
+    if others is not None:
+        serving = await others.start(loading.created)
+        report(f"serving with {1 + serving} of {options.http_workers} HTTP processes")
 
 
 def _capacities(ready: WorkerReady) -> str:
@@ -120,25 +121,3 @@ def _capacities(ready: WorkerReady) -> str:
     for tier, nbytes in ready.tiers_nbytes.items():
         parts.append(f"{_TIERS[tier]} of {show_size(nbytes)}")
     return ", ".join(parts)
-
-
-def _served_model(
-    core: OpenedCore,
-    frontend: Frontend,
-    client: WorkerClient,
-    ready: WorkerReady,
-    frontend_workers: int | None,
-) -> ServedModel:
-    recommended = frontend.contract.defaults.frontend_workers
-    workers = frontend_workers or recommended or _DEFAULT_FRONTEND_WORKERS
-    return ServedModel(
-        frontend=frontend,
-        client=client,
-        admission=Admission(ready.queue_capacity + ready.request_slots),
-        preparation=ThreadPoolExecutor(workers, "helios prepare"),
-        namespace=core.acceptance.namespace,
-        digest=core.digest,
-        ready=ready,
-        created=int(time.time()),
-        preparation_slots=workers,
-    )

@@ -1,4 +1,4 @@
-"""Answers about the server itself, as types: models, health, readiness, version.
+"""Answers about the server itself, as types: health, readiness, version.
 
 Their descriptions become `/openapi.json`. Answers to requests for text are in `answers`.
 """
@@ -9,25 +9,6 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-
-
-class Model(msgspec.Struct, frozen=True):
-    """A model that requests may name."""
-
-    id: Annotated[str, Meta(description="What to send as `model`.")]
-    created: Annotated[int, Meta(description="When this server started, Unix time in seconds.")]
-    owned_by: Annotated[str, Meta(description="The namespace of the core's publisher.")]
-    max_context_tokens: Annotated[
-        int, Meta(description="Most tokens of prompt and output together.")
-    ]
-    object: Annotated[Literal["model"], Meta(description="Always `model`.")] = "model"
-
-
-class ModelList(msgspec.Struct, frozen=True):
-    """The models of this server."""
-
-    data: Annotated[list[Model], Meta(description="The served id first, then its aliases.")]
-    object: Annotated[Literal["list"], Meta(description="Always `list`.")] = "list"
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ for those that want them. `ModelWorker` is the caller; when anything is sent is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from helios.errors import AdmissionError, HeliosError
 from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed, Scheduler
@@ -79,6 +80,7 @@ class ClientRequests:
             score_prompt=message.score_prompt,
             host_stops=message.stops is not None,
             sibling_of=message.sibling_of,
+            prompt_top_logprobs=message.prompt_top_logprobs,
         )
         try:
             self._scheduler.submit(request)
@@ -129,10 +131,10 @@ class ClientRequests:
         """What events tell the client, after the requests whose tokens complete a stop have been
         stopped."""
         messages: list[FromWorker] = []
-        scores: Sequence[float] = ()
+        scored = _UNSCORED
         for event in events:
             if isinstance(event, PromptScored):
-                scores = event.logprobs  # the request's first token follows at once
+                scored = event  # the request's first token follows at once
             elif isinstance(event, RequestFailed):
                 messages.append(FailedEvent(event.request_id, event.message))
                 self._forget(event.request_id)
@@ -146,16 +148,18 @@ class ClientRequests:
                 messages.append(
                     TokensEvent(
                         request_id,
-                        list(event.tokens),
-                        list(event.logprobs),
+                        event.tokens,
+                        event.logprobs,
                         finish or 0,
-                        list(scores),
+                        scored.logprobs,
                         event.reused_prompt_tokens,
-                        list(event.alternatives),
+                        event.alternatives,
                         completed_ns if request_id in self._timed else 0,
+                        scored.ranks,
+                        scored.alternatives,
                     )
                 )
-                scores = ()
+                scored = _UNSCORED
                 if finish is not None:
                     self._forget(request_id)
         return messages
@@ -165,3 +169,6 @@ class ClientRequests:
         self._stops.forget(request_id)
         self._times.forget(request_id)
         self._timed.discard(request_id)
+
+
+_UNSCORED: Final = PromptScored(-1, ())

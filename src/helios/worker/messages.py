@@ -6,6 +6,7 @@ direction). The in-process engine passes the same objects without encoding them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -67,9 +68,10 @@ class Stops(msgspec.Struct, frozen=True, array_like=True):
 
 class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     """A prepared request. `request_id` is unique for the client's connection; `priority` is lower
-    where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens. `observed`
-    says that the client wants each token's id, `timed` when each was completed, too. `sibling_of`
-    is the id of the request, sent before, that has the same prompt."""
+    where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens,
+    `prompt_top_logprobs` for so many of the likeliest in each one's place. `observed` says that the
+    client wants each token's id, `timed` when each was completed, too. `sibling_of` is the id of
+    the request, sent before, that has the same prompt."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -82,6 +84,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     observed: bool = False
     timed: bool = False
     sibling_of: int | None = None
+    prompt_top_logprobs: int = 0
 
     @staticmethod
     def of(
@@ -91,9 +94,12 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
         observed: bool = False,
         timed: bool = False,
         sibling_of: int | None = None,
+        score_prompt: bool = True,
     ) -> Submit:
-        """What carries a prepared request."""
+        """What carries a prepared request; without `score_prompt` its prompt isn't scored, whatever
+        it says."""
         stops = prepared.stops
+        likeliest = prepared.prompt_logprobs if score_prompt else None
         return Submit(
             request_id,
             prepared.prompt_tokens,
@@ -101,10 +107,12 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
             Sampling.of(prepared.sampling),
             list(prepared.eos_ids),
             prepared.priority,
+            likeliest is not None,
             stops=Stops(stops.strings, stops.sequences, prepared.continues) if stops else None,
             observed=observed,
             timed=timed,
             sibling_of=sibling_of,
+            prompt_top_logprobs=likeliest or 0,
         )
 
 
@@ -138,7 +146,7 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     """Start-up is over: the model can serve, with the capacities that resulted. `startup_ms`
     gives each phase's duration, `tiers_nbytes` what each part of the second tier may keep. Times
     in events count from `origin_ns` on time.monotonic_ns's clock; `event_capacity` is what each
-    response's queue holds at the least."""
+    response's queue holds at the least, `threads` how many compute."""
 
     kernel_path: str
     request_slots: int
@@ -154,6 +162,7 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     tiers_nbytes: dict[str, int] = {}
     origin_ns: int = 0
     event_capacity: int = 0
+    threads: int = 0
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
@@ -166,19 +175,23 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
 class TokensEvent(msgspec.Struct, frozen=True, tag=18, array_like=True):
     """Tokens of a request, in order; `finish` is 0 while it goes on, else a `Finish`.
     `prompt_logprobs` are those of the prompt's tokens from the second on, in the first event of a
-    request that asked for them; `reused_prompt_tokens` counts those that came from the prefix
-    cache, the same in all events of an admitted request. `alternatives` are the likeliest tokens
-    and their logprobs for each token of a request that asked for some. `completed_ns` is when the
-    tokens' completion had been validated, for a timed request."""
+    request that asked for them; `prompt_ranks` and `prompt_alternatives` go with them: each token's
+    place among all, where the core's programs report it, and the likeliest tokens with their
+    logprobs, where some were asked for. `reused_prompt_tokens` counts those that came from the
+    prefix cache, the same in all events of an admitted request. `alternatives` are the likeliest
+    tokens and their logprobs for each token of a request that asked for some. `completed_ns` is
+    when the tokens' completion had been validated, for a timed request."""
 
     request_id: int
-    tokens: list[int]
-    logprobs: list[float]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
     finish: int
-    prompt_logprobs: list[float] = []
+    prompt_logprobs: Sequence[float] = []
     reused_prompt_tokens: int = 0
-    alternatives: list[tuple[tuple[int, ...], tuple[float, ...]]] = []
+    alternatives: Sequence[tuple[tuple[int, ...], tuple[float, ...]]] = []
     completed_ns: int = 0
+    prompt_ranks: Sequence[int] = []
+    prompt_alternatives: Sequence[tuple[tuple[int, ...], tuple[float, ...]]] = []
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from helios.errors import HeliosError
+from helios.logs import LogOptions
 from helios.runtime.ranks import RankPeers
 from helios.scheduler.options import SchedulerOptions
 
@@ -28,7 +29,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     what prompts leave survives restarts, in files of at most `prompt_cache_nbytes` in all (None: 16
     GiB); `offload_nbytes` of host memory keep what the cache has no room for. `oracle` says whether
     to replay a case of the core's oracle before serving, `verify_weights` whether to check the
-    weights' digests. Raises HeliosError for sizes and folders that contradict each other.
+    weights' digests; `logs` what its process logs and how. Raises HeliosError for sizes and folders
+    that contradict each other.
     """
 
     core: str
@@ -55,6 +57,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     verify_weights: bool = True
     oracle: bool = True
     scheduler: SchedulerOptions = SchedulerOptions()
+    logs: LogOptions = LogOptions()
 
     def __post_init__(self) -> None:
         if self.prompt_cache is None and self.prompt_cache_nbytes is not None:

@@ -9,17 +9,16 @@ which lets answers finish and then ends the worker; its closed socket does so to
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
-import sys
 import time
-import traceback
 from collections.abc import Sequence
 
 import msgspec
 
 from helios.errors import HeliosError
-from helios.logs import log_to_stderr
+from helios.logs import logging_to_stderr
 from helios.worker import collector
 from helios.worker.channel import SocketChannel
 from helios.worker.connections import ConnectionsChannel, ProcessConnection
@@ -27,18 +26,21 @@ from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
 
+_log = logging.getLogger(__name__)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    log_to_stderr()
     descriptors, encoded = arguments
-    channel = open_channel(descriptors)
-    try:
-        return _serve(channel, msgspec.json.decode(encoded, type=WorkerOptions))
-    finally:
-        channel.close()
+    options = msgspec.json.decode(encoded, type=WorkerOptions)
+    with logging_to_stderr(options.logs, "worker"):
+        channel = open_channel(descriptors)
+        try:
+            return _serve(channel, options)
+        finally:
+            channel.close()
 
 
 def open_channel(descriptors: str) -> SocketChannel | ConnectionsChannel:
@@ -60,7 +62,7 @@ def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) 
         model = load_model(options)
     except Exception as error:
         if not isinstance(error, HeliosError):
-            traceback.print_exc(file=sys.stderr)
+            _log.exception("the model can't be loaded")
         channel.send([WorkerFailed(type(error).__name__, str(error))])
         return 1
     model.startup_ms["import"] = (imported - began) / 1e6
@@ -76,7 +78,7 @@ def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) 
             origin_ns=model.origin_ns,
         ).run()
     except Exception:  # the worker has told the client
-        traceback.print_exc(file=sys.stderr)
+        _log.exception("the worker has failed")
         return 1
     finally:
         model.close()

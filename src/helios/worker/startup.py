@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A model that can serve. Times of tokens count from `origin_ns`, when the native runtime began
     to start; `tier` is the prefix cache's second tier, where one is asked for; `startup_ms` holds
-    each phase's duration in milliseconds."""
+    each phase's duration in milliseconds, `device` how it uses the machine."""
 
     core: OpenedCore
     native: NativeModel
@@ -42,6 +42,7 @@ class LoadedModel:
     origin_ns: int
     tier: Offload | None = None
     startup_ms: dict[str, float] = field(default_factory=dict)
+    device: DeviceOptions = field(default_factory=DeviceOptions)
 
     @property
     def runtime(self) -> ModelRuntime:
@@ -75,6 +76,7 @@ class LoadedModel:
             tiers_nbytes=tiers,
             origin_ns=self.origin_ns,
             event_capacity=self.core.contract.defaults.event_capacity or 0,
+            threads=self.device.thread_count,
         )
 
     def close(self) -> None:
@@ -93,10 +95,11 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     core = open_served_core(options)
     prepare_prompt_cache(options)
     opened = clock()
+    device = DeviceOptions(options.threads, options.instruction_set)
     native = NativeModel.load(
         core,
         target=options.target,
-        options=DeviceOptions(options.threads, options.instruction_set),
+        options=device,
         capacities=asked_capacities(options),
         peers=options.peers,
         verify_weights=options.verify_weights,
@@ -123,6 +126,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
         opened,
         tier,
         {name: ns / 1e6 for name, ns in phases.items()},
+        device,
     )
 
 

@@ -44,11 +44,13 @@ RequestEvent = TokensEvent | RejectedEvent | FailedEvent
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
     """A submitted request and the queue that its events go to, the last of which ends it. An
-    error in the queue is the worker's end."""
+    error in the queue is the worker's end. Its first event has its prompt's scores if it is
+    `scored`."""
 
     request_id: int
     prepared: PreparedRequest
     events: SimpleQueue[RequestEvent | HeliosError]
+    scored: bool = False
 
 
 class WorkerThread:
@@ -79,9 +81,17 @@ class WorkerThread:
     def submit(
         self, prepared: Sequence[PreparedRequest], *, siblings: bool = False
     ) -> list[PendingRequest]:
-        """Queues requests; with `siblings` they are choices of the first one's prompt. Raises the
-        worker's failure."""
-        pending = [PendingRequest(next(self._ids), one, SimpleQueue()) for one in prepared]
+        """Queues requests; with `siblings` they are choices of the first one's prompt, which is
+        then scored for it alone. Raises the worker's failure."""
+        pending = [
+            PendingRequest(
+                next(self._ids),
+                one,
+                SimpleQueue(),
+                one.prompt_logprobs is not None and not (siblings and number),
+            )
+            for number, one in enumerate(prepared)
+        ]
         with self._registering:
             if self._failure is not None:
                 raise self._failure
@@ -93,6 +103,7 @@ class WorkerThread:
                     one.request_id,
                     one.prepared,
                     sibling_of=None if one.request_id == leader else leader,
+                    score_prompt=one.scored,
                 )
                 for one in pending
             ]

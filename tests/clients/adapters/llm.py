@@ -70,10 +70,12 @@ class Llm:
 
     def _prompt(self, at: At, ask: Ask) -> tuple[str, ...]:
         """A prompt's arguments. The server and the model are written into the settings."""
-        settings = [{"model_id": ask.model, "model_name": ask.model, "api_base": at.api}]
+        settings = {"model_id": ask.model, "model_name": ask.model, "api_base": at.api}
+        if at.key is not None:
+            settings["api_key_name"] = "helios"
         # JSON is YAML.
         path = Path(self._folder.name) / "extra-openai-models.yaml"
-        path.write_text(json.dumps(settings))
+        path.write_text(json.dumps([settings]))
         key = () if at.key is None else ("--key", at.key)
         options = [text for pair in ask.options().items() for text in ("-o", *map(str, pair))]
         return ("prompt", ask.text, "-m", ask.model, *key, *options)

@@ -8,7 +8,6 @@ Weights are used where they lie in the mapped core. Operand addresses are resolv
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -41,10 +40,9 @@ class CpuDevice:
                 where="instruction set",
                 remedy=f"Choose one of {', '.join(available)}",
             )
-        threads = options.threads or len(os.sched_getaffinity(0))
         self.kernel_path = f"cpu/{chosen}"
         try:
-            self._replayer = _native.Replayer(threads, chosen)
+            self._replayer = _native.Replayer(options.thread_count, chosen)
         except (ValueError, RuntimeError) as error:  # out of bounds, or refused by the system
             raise ExecutionError(
                 str(error), where="threads", remedy="Choose about as many as the machine has cores"
