@@ -12,6 +12,7 @@ from helios.contract import PreparedContract
 from helios.contract.model import InputVocabulary
 from helios.errors import ContractError, RequestError
 from helios.frontend.bootstrap import assemble
+from helios.frontend.chat_options import ChatOptions
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import GenerationOptions, PromptTooLongError
 from tests.frontend.vocabularies import (
@@ -40,7 +41,7 @@ def test_a_chat_prompt_is_the_rendered_template() -> None:
 
 def test_template_variables_reach_the_template_shielded() -> None:
     frontend = byte_level_frontend("{{ style }}")
-    prepared = frontend.preparer.prepare_chat(HI, NONE, template_variables={"style": TAG})
+    prepared = frontend.preparer.prepare_chat(HI, NONE, chat=ChatOptions(variables={"style": TAG}))
     assert TAG.encode() == b"".join(map(frontend.tokenizer.token_bytes, prepared.prompt_tokens))
     assert frontend.tokenizer.token_id(TAG) not in prepared.prompt_tokens
 
@@ -179,10 +180,10 @@ def _nested(levels: int) -> object:
 
 
 def test_template_variables_may_be_nested_so_deep() -> None:
-    PREPARER.prepare_chat(HI, NONE, template_variables={"a": _nested(64)})
+    PREPARER.prepare_chat(HI, NONE, chat=ChatOptions(variables={"a": _nested(64)}))
     for levels in (65, 600):
         with pytest.raises(RequestError, match="nested too deeply") as caught:
-            PREPARER.prepare_chat(HI, NONE, template_variables={"a": _nested(levels)})
+            PREPARER.prepare_chat(HI, NONE, chat=ChatOptions(variables={"a": _nested(levels)}))
         assert caught.value.where == "chat_template_kwargs"
 
 

@@ -15,6 +15,7 @@ from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
 from helios.frontend.prompts import PromptMaker
+from helios.frontend.responses import ResponseReading
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.sampling_rules import sampling_rules
@@ -31,7 +32,7 @@ class Frontend:
 
     def output(self, request: PreparedRequest) -> OutputPipeline:
         """A fresh pipeline for the output of `request`."""
-        return OutputPipeline(self.tokenizer, request)
+        return OutputPipeline(self.tokenizer, request, self.preparer.reading)
 
 
 class Bootstrap:
@@ -92,6 +93,7 @@ def assemble(
         rules=sampling_rules(contract.model.graphs),
         scoring=scoring_rules(contract.model.graphs),
         eos_ids=frontend.eos_ids,
+        reading=ResponseReading(frontend, tokenizer, contract.model.vocabulary.sampled_tokens),
     )
     return Frontend(contract, tokenizer, preparer)
 

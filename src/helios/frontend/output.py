@@ -15,7 +15,7 @@ from helios.frontend.response.deltas import Content, Delta
 from helios.frontend.response.marked_stops import MarkedStops
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.response.parser import ResponseParser
-from helios.frontend.response.selection import ResponseReading
+from helios.frontend.responses import ResponseReading
 from helios.frontend.stops import StopMatcher
 from helios.frontend.tokenizer import Tokenizer
 
@@ -96,7 +96,7 @@ class OutputPipeline:
             signs = reading.signs
             reader = MarkedReader(tokenizer, signs, continues=request.continues)
             self._text = MarkedStops(request.stops, reader, signs.plain, eos_ids=request.eos_ids)
-            self._parser = reading.parser(request.response.tools)
+            self._parser = reading.parser(request.response)
             self._begun = self._parser.prime(request.response.opened)
         self._prompt = request.prompt_tokens
         self._silent = request.unanswered

@@ -14,29 +14,24 @@ from typing import Any, Final
 
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
+from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
+from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.structure import Structure
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
 from helios.frontend.prompts import Prompt, PromptMaker, ShownPrompt
 from helios.frontend.prompts import PromptTooLongError as PromptTooLongError
-from helios.frontend.response.parameter_types import ToolSchemas
+from helios.frontend.responses import ResponseReading, ResponseStart
 from helios.frontend.sampling import SEEDS, SamplingResolver, UnsupportedParameterError
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
+from helios.frontend.tools import NO_TOOLS
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
 from helios.runtime.scoring_rules import ScoringRules, scoring_fault
 from helios.scheduler.ranking import PRIORITIES
 
 CHOICES_LIMIT: Final = 128  # answers to one question
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseStart:
-    """What reading a response needs of its request: the tools that it may call, None where calls
-    aren't looked for, and the marked text of what stands of it in the prompt already."""
-
-    tools: ToolSchemas | None = None
-    opened: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class PreparedRequest:
     likeliest tokens are wanted where the prompt is scored, None where it isn't; `shown` the prompt
     as its answer begins with it, if it does. With `unanswered`
     nothing is to be generated; the one token that every request makes has no reader. `response`
-    is None where the output is plain text."""
+    is None where the output is plain text, `grammar` where it is free."""
 
     prompt_tokens: list[int]
     output_limit: int
@@ -61,6 +56,7 @@ class PreparedRequest:
     shown: ShownPrompt | None = None
     unanswered: bool = False
     response: ResponseStart | None = None
+    grammar: str | None = None
 
 
 def choices(prepared: PreparedRequest, count: int) -> list[PreparedRequest]:
@@ -98,8 +94,10 @@ class Preparer:
         rules: SamplingRules,
         scoring: ScoringRules,
         eos_ids: tuple[int, ...],
+        reading: ResponseReading,
     ) -> None:
         self.prompts = prompts
+        self.reading = reading
         self._limits = limits
         self._defaults = defaults
         self._sampling = SamplingResolver(prompts.tokenizer, defaults, rules, limits.sampled_tokens)
@@ -110,28 +108,51 @@ class Preparer:
         self,
         messages: Sequence[Mapping[str, Any]],
         options: GenerationOptions,
-        *,
-        template_variables: Mapping[str, Any] | None = None,
+        chat: ChatOptions = PLAIN_CHAT,
     ) -> PreparedRequest:
-        """A request for the next assistant message. Each message has `role` and text `content`.
+        """A request for the next assistant message. Each message has `role` and `content`.
 
-        Raises RequestError when the template refuses the messages or the prompt doesn't fit.
+        Raises RequestError when the template refuses the messages, the prompt doesn't fit, or
+        what the answer should be can't be made a grammar.
         """
-        prompt = self.prompts.of_messages(messages, variables=template_variables)
-        return self._prepared(prompt, options, where="messages", continues=False)
+        prompt = self.prompts.of_messages(
+            messages,
+            variables=chat.variables,
+            tools=chat.definitions,
+            documents=chat.documents,
+            continue_last=chat.continue_last,
+        )
+        prepared = self._prepared(prompt, options, where="messages", continues=chat.continue_last)
+        response = self.reading.start(prompt.tokens, chat.tools, opaque=chat.structure is not None)
+        constraint = Constraint(chat.structure, chat.tools)
+        grammar = None
+        if constraint:
+            grammar = self.reading.grammar(constraint, response.opened)
+        return replace(prepared, response=response, grammar=grammar)
 
     def prepare_completion(
-        self, prompt: str | Sequence[int], options: GenerationOptions, *, shown: bool = False
+        self,
+        prompt: str | Sequence[int],
+        options: GenerationOptions,
+        *,
+        shown: bool = False,
+        structure: Structure | None = None,
     ) -> PreparedRequest:
         """A request that continues `prompt`: text, in which markers count as markers because it
         is the whole prompt, or token ids as they are. With `shown` the answer begins with it, and
-        nothing need follow: `max_tokens` may be 0.
+        nothing need follow: `max_tokens` may be 0. `structure` is what the whole output has to
+        be.
 
-        Raises RequestError for ids outside the vocabulary and for prompts that don't fit.
+        Raises RequestError for ids outside the vocabulary and for prompts that don't fit, and for
+        a structure that can't be made a grammar.
         """
         maker = self.prompts
         made = maker.of_text(prompt) if isinstance(prompt, str) else maker.of_ids(prompt)
-        return self._prepared(made, options, where="prompt", continues=True, shown=shown)
+        prepared = self._prepared(made, options, where="prompt", continues=True, shown=shown)
+        if structure is None:
+            return prepared
+        grammar = self.reading.grammar(Constraint(structure, NO_TOOLS), None)
+        return replace(prepared, grammar=grammar)
 
     def _prepared(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +47,6 @@ class Tools:
     def constrains(self) -> bool:
         """Whether calls have to be kept to their schemas, or made at all."""
         return self.calling is Calling.REQUIRED or any(tool.strict for tool in self.callable)
+
+
+NO_TOOLS: Final = Tools()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from helios.frontend.chat_options import ChatOptions
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.server.bodies import GenerationRequest
 from helios.server.observation import UNOBSERVED, Observation
@@ -54,7 +55,7 @@ def chat_call(data: bytes) -> Call:
         return preparer.prepare_chat(
             chat_messages(request.messages),
             options,
-            template_variables=request.chat_template_kwargs,
+            chat=ChatOptions(variables=request.chat_template_kwargs or {}),
         )
 
     observation = Observation(bool(request.return_token_ids), bool(request.return_token_timestamps))

@@ -17,7 +17,7 @@ from helios.frontend.grammar.envelope import Constraint
 from helios.frontend.grammar.structure import ChoiceAnswer, JsonAnswer, Structure
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.response.parameter_types import ToolSchemas
-from helios.frontend.response.selection import ResponseReading
+from helios.frontend.response.selection import parser_for, signs_of
 from helios.frontend.tokenizer import Tokenizer
 from helios.frontend.tools import Calling, Tool, Tools
 from tests.frontend.grammar.walks import walk
@@ -68,7 +68,7 @@ class Core:
         self.tokenizer: Tokenizer = tokenizer_with([EOS], by.tokens)
         self.eos = self.tokenizer.encode(EOS)[0]
         self.contract: FrontendContract = by.contract
-        self.signs = ResponseReading.signs_of(by.contract, self.tokenizer)
+        self.signs = signs_of(by.contract, self.tokenizer)
         extent = self.tokenizer.id_extent
         self.vocabulary = grammar_tokenizer(self.tokenizer, self.signs, [self.eos], extent)
         tools, reasoning = by.contract.tool_syntax, by.contract.reasoning_syntax
@@ -102,12 +102,17 @@ class Core:
             for seed in range(count)
         ]
 
-    def read(self, tokens: Sequence[int], tools: Sequence[Tool] = (), opened: str = "") -> Response:
+    def read(
+        self,
+        tokens: Sequence[int],
+        tools: Sequence[Tool] = (),
+        opened: str = "",
+        *,
+        opaque: bool = False,
+    ) -> Response:
         """The response that tokens are."""
         schemas = {tool.name: tool.parameters for tool in tools}
-        parser = ResponseReading(self.contract, self.signs).parser(
-            ToolSchemas(schemas) if schemas else None
-        )
+        parser = parser_for(self.contract, self.signs, ToolSchemas(schemas) if schemas else None)
         parser.prime(opened)
         reader = MarkedReader(self.tokenizer, self.signs, continues=False)
         deltas = [delta for token in tokens for delta in parser.push(reader.push(token))]
@@ -167,6 +172,18 @@ def test_structured_answer_after_reasoning(by: Syntax) -> None:
         assert set(json.loads(response.content)) == {"n"}
         reasoned = reasoned or bool(response.reasoning)
     assert reasoned
+
+
+@pytest.mark.clause("FRONT-6")
+@pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
+def test_delimiters_inside_a_structured_answer_are_text(by: Syntax) -> None:
+    core = Core(by)
+    tools, reasoning = by.contract.tool_syntax, by.contract.reasoning_syntax
+    quoted = f'{reasoning.close}{tools.open}{{"name": "tick"}}{tools.close}{reasoning.open}'
+    structure = JsonAnswer({"const": quoted}, "response_format")
+    for response in core.answers(Constraint(structure, Tools((TICK,))), count=8):
+        if not response.calls:
+            assert json.loads(response.content) == quoted
 
 
 @pytest.mark.clause("FRONT-14")

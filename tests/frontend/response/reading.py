@@ -24,7 +24,7 @@ from helios.frontend.response.deltas import (
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import ResponseParser
-from helios.frontend.response.selection import ResponseReading
+from helios.frontend.response.selection import parser_for
 from helios.frontend.response.start import Start
 from helios.schema import contract_pb2
 
@@ -117,7 +117,7 @@ class Syntax:
             schemas = ToolSchemas(
                 {name: {"properties": properties} for name, properties in tools.items()}
             )
-        return ResponseReading(self.contract, self.signs).parser(schemas, start)
+        return parser_for(self.contract, self.signs, schemas, start)
 
     def read(
         self, pieces: str | Sequence[str], tools: dict[str, Any] | None, *, thinking: bool = False

@@ -12,7 +12,7 @@ from helios.frontend.response.deltas import CallBegin
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.prompt_tail import opened_text
-from helios.frontend.response.selection import ResponseReading
+from helios.frontend.response.selection import parser_for, signs_of
 from helios.frontend.tokenizer import Tokenizer
 from helios.schema import contract_pb2
 from ignition.preparation import syntaxes
@@ -70,9 +70,9 @@ XTML_TOKENS = tokenizer_with(["<|end_of_msg|>"], ["<|open|>", "<|close|>", "<|se
 
 
 def _after(contract: FrontendContract, tokenizer: Tokenizer, prompt: str, answer: str) -> Response:
-    signs = ResponseReading.signs_of(contract, tokenizer)
+    signs = signs_of(contract, tokenizer)
     tail = opened_text(tokenizer.encode(prompt), contract.envelope, tokenizer, signs)
-    parser = ResponseReading(contract, signs).parser(ToolSchemas({}))
+    parser = parser_for(contract, signs, ToolSchemas({}))
     deltas = parser.prime(tail)
     reader = MarkedReader(tokenizer, signs, continues=False)
     for token in tokenizer.encode(answer):
@@ -171,8 +171,8 @@ def test_elements(opened: str, answer: str) -> None:
 
 
 def test_only_an_open_call_is_given_out_again() -> None:
-    signs = ResponseReading.signs_of(CHAT, CHAT_TOKENS)
-    parser = ResponseReading(CHAT, signs).parser(ToolSchemas({}))
+    signs = signs_of(CHAT, CHAT_TOKENS)
+    parser = parser_for(CHAT, signs, ToolSchemas({}))
     opened = _marked(
         "said<tool_call>\n<function=a>\n</function>\n</tool_call>\n<tool_call>\n<function=b>\n"
     )
@@ -181,6 +181,6 @@ def test_only_an_open_call_is_given_out_again() -> None:
 
 
 def _marked(text: str) -> str:
-    signs = ResponseReading.signs_of(CHAT, CHAT_TOKENS)
+    signs = signs_of(CHAT, CHAT_TOKENS)
     reader = MarkedReader(CHAT_TOKENS, signs, continues=True)
     return "".join(map(reader.push, CHAT_TOKENS.encode(text)))

@@ -137,7 +137,9 @@ class _Envelope:
         opened, closed = self._opened.rfind(opening), self._opened.rfind(closing)
         if closed > opened or (closed >= 0 and opened < 0):
             return rest
-        calls = self._calls if syntax.terminal_marker else None
+        # Where text can spell reasoning's end, what stands before a call may have ended it.
+        tokens = writer.is_signed(syntax.close)
+        calls = self._calls if syntax.terminal_marker and tokens else None
         ways = [f"{thought} {rest}"]
         if calls is not None:
             ways.append(f"{writer.text_up_to(calls.opener)} {calls.rest}")

@@ -11,12 +11,21 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from llguidance import regex_to_lark
-
 from helios.frontend.response.marked_text import MarkerSigns
 
 ANY_TEXT: Final = "/(.|\\n)*/"
 _SIGNS: Final = re.compile("([\ud800-\udfff])")
+
+
+def regex(pattern: str) -> str:
+    """A regular expression as grammars write it."""
+    return f"/{_inside_slashes(pattern)}/"
+
+
+def _inside_slashes(pattern: str) -> str:
+    """The pattern with what would end or break it escaped; escapes stay as they are."""
+    escapes = {"/": "\\/", "\n": "\\n"}
+    return re.sub(r"\\.|[/\n]", lambda found: escapes.get(found[0], found[0]), pattern, flags=re.S)
 
 
 class GrammarWriter:
@@ -64,12 +73,12 @@ class GrammarWriter:
             return self.rule(ANY_TEXT, f"suffix={json.dumps(end)}")
         # Text can't spell the token, so all before it is text, the beginning of `end` included.
         before = marked[: found.start()]
-        text = f"/(.|\\n)*{regex_to_lark(re.escape(before))}/" if before else ANY_TEXT
+        text = f"/(.|\\n)*{_inside_slashes(re.escape(before))}/" if before else ANY_TEXT
         return self.rule(f"{self.rule(text)} {self._literal(marked[found.start() :])}")
 
     def text_without(self, unwanted: str) -> str:
         """Any text in which this doesn't occur."""
-        inside = regex_to_lark(re.escape(unwanted))
+        inside = _inside_slashes(re.escape(unwanted))
         name = f"T{len(self._rules)}"
         self._rules.append(f"{name}: {ANY_TEXT} & ~/(.|\\n)*{inside}(.|\\n)*/")
         return name

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from llguidance import regex_to_lark
-
 from helios.errors import RequestError
-from helios.frontend.grammar.lark import GrammarWriter
+from helios.frontend.grammar.lark import GrammarWriter, regex
 
 # White space between JSON's tokens: enough for any style, too little to stay in for ever.
 JSON_SPACE: Final = r"[ \n\r\t]{0,16}"
@@ -42,7 +40,7 @@ class RegexAnswer:
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        return writer.lark(f"start: /{regex_to_lark(self.pattern)}/")
+        return writer.lark(f"start: {regex(self.pattern)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from helios.errors import RequestError
 from helios.frontend.tokenizer import Tokenizer
 
 _FIRST: Final = 0xD800  # where lone surrogates begin
@@ -63,17 +64,25 @@ def marker_signs(
     tokenizer encodes as one token of any kind."""
     found: dict[str, int] = {}
     for marker in filter(None, markers):
-        for token in tokenizer.encode(marker):
+        for token in _encoded(tokenizer, marker):
             added = tokenizer.added.get(token)
             # One character may be part of any text.
             if added is not None and len(added.content) > 1 and added.content in marker:
                 found[added.content] = token
     for marker in filter(None, strictly):
-        ids = tokenizer.encode(marker)
+        ids = _encoded(tokenizer, marker)
         if len(ids) == 1 and tokenizer.token_bytes(ids[0]) == marker.encode():
             found[marker] = ids[0]
     special = tokenizer.special_ids
     return MarkerSigns(found, (content for content, token in found.items() if token in special))
+
+
+def _encoded(tokenizer: Tokenizer, marker: str) -> list[int]:
+    """A marker's tokens; none where the vocabulary can't write it."""
+    try:
+        return tokenizer.encode(marker)
+    except RequestError:
+        return []
 
 
 class MarkedReader:

@@ -1,7 +1,6 @@
 """Which parser reads a response: from a contract's selectors and syntax to a `ResponseParser`.
 
-The one place that knows all syntaxes. `ResponseReading` is made once a core; it makes a parser a
-response.
+The one place that knows all syntaxes. `responses` is the caller.
 """
 
 from __future__ import annotations
@@ -48,48 +47,56 @@ _HEADERS: Final[
 }
 
 
-class ResponseReading:
-    """How a core's responses are read. `signs` is what its markers look like to parsers."""
+def signs_of(contract: FrontendContract, tokenizer: Tokenizer) -> MarkerSigns:
+    """The signs of a core's markers in its tokenizer."""
+    reasoning = contract.reasoning_syntax
+    strictly = [reasoning.open, reasoning.close]
+    return marker_signs(tokenizer, markers(contract), strictly=strictly)
 
-    def __init__(self, contract: FrontendContract, signs: MarkerSigns) -> None:
-        self._contract = contract
-        self.signs = signs
 
-    @staticmethod
-    def signs_of(contract: FrontendContract, tokenizer: Tokenizer) -> MarkerSigns:
-        """The signs of a core's markers in its tokenizer."""
+def parser_for(
+    contract: FrontendContract,
+    signs: MarkerSigns,
+    tools: ToolSchemas | None,
+    start: Start = Start.ANSWER,
+    *,
+    opaque: bool = False,
+) -> ResponseParser:
+    """A parser of one response. `tools` is None where calls aren't looked for. An `opaque` answer
+    has a form of its own, in which nothing is a marker."""
+    return ResponseParser(_machine(contract, signs, tools, start, opaque=opaque))
+
+
+def _machine(
+    contract: FrontendContract,
+    signs: MarkerSigns,
+    tools: ToolSchemas | None,
+    start: Start,
+    *,
+    opaque: bool,
+) -> Machine:
+    syntax = contract.tool_syntax
+    if contract.tool_parser is ToolParser.XTML:
+        return XtmlMachine(syntax, signs, tools, start)
+    headers = _HEADERS.get(contract.reasoning_parser)
+    if headers is not None:
+        text = TextBody(signs.plain)
+        reads = headers(contract.envelope, syntax, signs, tools, text)
+        return FrameMachine(contract.envelope, signs, reads, text, start)
+    calls = None
+    make = _CALLS.get(contract.tool_parser)
+    if tools is not None and make is not None:
+        calls = make(syntax, signs, tools)
+    think = None
+    if contract.reasoning_parser is ReasoningParser.THINK_TAGS:
         reasoning = contract.reasoning_syntax
-        strictly = [reasoning.open, reasoning.close]
-        return marker_signs(tokenizer, markers(contract), strictly=strictly)
-
-    def parser(self, tools: ToolSchemas | None, start: Start = Start.ANSWER) -> ResponseParser:
-        """A parser of one response. `tools` is None where calls aren't looked for."""
-        return ResponseParser(self._machine(tools, start))
-
-    def _machine(self, tools: ToolSchemas | None, start: Start) -> Machine:
-        contract, signs = self._contract, self.signs
-        syntax = contract.tool_syntax
-        if contract.tool_parser is ToolParser.XTML:
-            return XtmlMachine(syntax, signs, tools, start)
-        headers = _HEADERS.get(contract.reasoning_parser)
-        if headers is not None:
-            text = TextBody(signs.plain)
-            reads = headers(contract.envelope, syntax, signs, tools, text)
-            return FrameMachine(contract.envelope, signs, reads, text, start)
-        calls = None
-        make = _CALLS.get(contract.tool_parser)
-        if tools is not None and make is not None:
-            calls = make(syntax, signs, tools)
-        think = None
-        if contract.reasoning_parser is ReasoningParser.THINK_TAGS:
-            reasoning = contract.reasoning_syntax
-            think = ThinkTags(
-                signs.sign(reasoning.open),
-                signs.sign(reasoning.close),
-                newlines=reasoning.wrapping_newlines,
-                ended_by_calls=bool(reasoning.terminal_marker),
-            )
-        return TagMachine(signs, think, calls, thinking=start is Start.REASONING)
+        think = ThinkTags(
+            signs.sign(reasoning.open),
+            signs.sign(reasoning.close),
+            newlines=reasoning.wrapping_newlines,
+            ended_by_calls=bool(reasoning.terminal_marker),
+        )
+    return TagMachine(signs, think, calls, thinking=start is Start.REASONING, opaque=opaque)
 
 
 def markers(contract: FrontendContract) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from helios.frontend.response.deltas import Sink
 from helios.frontend.response.marked_text import MarkerSigns, is_signed
-from helios.frontend.response.matching import Markers, Source, Verdict, starts
+from helios.frontend.response.matching import Markers, Source, Verdict, starts, starts_with_any
 
 _LINES_AFTER_REASONING: Final = 2
 
@@ -51,7 +51,8 @@ class ThinkTags:
 
 
 class TagMachine:
-    """`thinking` says that the response begins inside reasoning."""
+    """`thinking` says that the response begins inside reasoning. An `opaque` answer has a form of
+    its own: once it has begun, nothing in it is a marker."""
 
     def __init__(
         self,
@@ -60,12 +61,14 @@ class TagMachine:
         calls: CallSyntax | None,
         *,
         thinking: bool,
+        opaque: bool = False,
     ) -> None:
         self._plain = signs.plain
         self._think = think
         self._calls = calls
         self._reasoned = False
         self._thought = False
+        self._is_opaque = opaque
         openers = calls.openers if calls is not None else ()
         inside: list[str] = []
         before: list[str] = [*openers]
@@ -76,6 +79,7 @@ class TagMachine:
             if is_signed(think.close):  # so that it can't be text
                 before.append(think.close)
                 after.append(think.close)
+        self._opening = (*openers, think.open) if think is not None else openers
         self._inside, self._before, self._after = map(Markers, (inside, before, after))
         self._state: Callable[[Source, Sink], bool] = self._content
         if think is not None and thinking:
@@ -167,7 +171,26 @@ class TagMachine:
         self._state = self._content
         return True
 
+    def _opaque(self, source: Source, sink: Sink) -> bool:
+        sink.content(self._plain(source.text))
+        source.text = ""
+        return False
+
+    def _begins_answer(self, source: Source) -> Verdict:
+        """Whether what comes is the answer, and not reasoning or a call before it."""
+        bare = source.text.lstrip()
+        begins = starts_with_any(bare, self._opening, final=source.final)
+        if not bare and not source.final:
+            return Verdict.MORE
+        return {Verdict.YES: Verdict.NO, Verdict.NO: Verdict.YES}.get(begins, begins)
+
     def _content(self, source: Source, sink: Sink) -> bool:
+        if self._is_opaque:
+            verdict = self._begins_answer(source)
+            if verdict is Verdict.YES:
+                self._state = self._opaque
+            if verdict is not Verdict.NO:
+                return verdict is Verdict.YES
         think, text = self._think, source.text
         markers = self._after if self._reasoned else self._before
         before, marker = markers.find(text, final=source.final)

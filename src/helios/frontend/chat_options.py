@@ -1,0 +1,27 @@
+"""What a chat request asks besides its messages and its sampling: tools, the answer's form, and
+what its template is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from helios.frontend.grammar.structure import Structure
+from helios.frontend.tools import NO_TOOLS, Tools
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """`definitions` are the tools as the template reads them, in the order of `tools.declared`.
+    With `continue_last` the answer goes on with the last message."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    definitions: tuple[Mapping[str, Any], ...] = ()
+    tools: Tools = NO_TOOLS
+    structure: Structure | None = None
+    documents: tuple[Mapping[str, Any], ...] = ()
+    continue_last: bool = False
+
+
+PLAIN_CHAT: Final = ChatOptions()

@@ -1,0 +1,70 @@
+"""How one core's responses are read and constrained: its syntax, markers and grammars together.
+
+`prepare` asks where a response starts and what it has to be, `output` makes parsers. Grammars are
+compiled by a library whose import takes a while, so it is loaded with the first one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helios.contract.model import FrontendContract
+from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.response.marked_text import MarkerSigns
+from helios.frontend.response.parameter_types import ToolSchemas
+from helios.frontend.response.parser import ResponseParser
+from helios.frontend.response.prompt_tail import opened_text
+from helios.frontend.response.selection import parser_for, signs_of
+from helios.frontend.tokenizer import Tokenizer
+from helios.frontend.tools import Tools
+
+if TYPE_CHECKING:
+    from helios.frontend.grammar.compiler import GrammarCompiler
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStart:
+    """What reading a response needs of its request: the tools that it may call, None where calls
+    aren't looked for, and the marked text of what stands of it in the prompt already. With
+    `opaque` its answer has a form of its own, in which markers are text."""
+
+    tools: ToolSchemas | None = None
+    opened: str = ""
+    opaque: bool = False
+
+
+class ResponseReading:
+    """Made once a core. Safe to use from several threads."""
+
+    def __init__(
+        self, contract: FrontendContract, tokenizer: Tokenizer, sampled_tokens: int
+    ) -> None:
+        self._contract = contract
+        self._tokenizer = tokenizer
+        self._sampled_tokens = sampled_tokens
+        self.signs: MarkerSigns = signs_of(contract, tokenizer)
+
+    def start(self, prompt: Sequence[int], tools: Tools, *, opaque: bool) -> ResponseStart:
+        """Where the response to a prompt starts; an `opaque` one has an answer of a form of its
+        own."""
+        opened = opened_text(prompt, self._contract.envelope, self._tokenizer, self.signs)
+        schemas = {tool.name: tool.parameters for tool in tools.callable}
+        return ResponseStart(ToolSchemas(schemas) if schemas else None, opened, opaque)
+
+    def parser(self, start: ResponseStart) -> ResponseParser:
+        """A parser of one response, which has read what stands in the prompt."""
+        return parser_for(self._contract, self.signs, start.tools, opaque=start.opaque)
+
+    def grammar(self, constraint: Constraint, opened: str | None) -> str:
+        """The grammar of a response that goes on after `opened`; of a bare output where that is
+        None. Raises RequestError for what can't be made one."""
+        return self._compiler.compile(constraint, opened)
+
+    @functools.cached_property
+    def _compiler(self) -> GrammarCompiler:
+        from helios.frontend.grammar.compiler import GrammarCompiler
+
+        return GrammarCompiler(self._contract, self._tokenizer, self.signs, self._sampled_tokens)
