@@ -112,7 +112,12 @@ class Core:
     ) -> Response:
         """The response that tokens are."""
         schemas = {tool.name: tool.parameters for tool in tools}
-        parser = parser_for(self.contract, self.signs, ToolSchemas(schemas) if schemas else None)
+        parser = parser_for(
+            self.contract,
+            self.signs,
+            ToolSchemas(schemas) if schemas else None,
+            opaque=opaque,
+        )
         parser.prime(opened)
         reader = MarkedReader(self.tokenizer, self.signs, continues=False)
         deltas = [delta for token in tokens for delta in parser.push(reader.push(token))]
@@ -240,7 +245,9 @@ def test_strict_tools_leave_text_free(by: Syntax) -> None:
     for response in core.answers(auto, count=6):
         assert all(_checked(call.value) for call in response.calls)
     for tokens in core.walks(Constraint(None, Tools((strict,), Calling.REQUIRED)), count=6):
-        assert core.accepts(auto, tokens)
+        # Free text swallows an opening tag that is text, too.
+        thinks = core.read(tokens).reasoning and not by.tokens
+        assert thinks or core.accepts(auto, tokens)
     for wrong in core.walks(Constraint(None, Tools((TICK,), Calling.REQUIRED)), count=2):
         if core.read(wrong, (TICK,)).content == "":
             assert not core.accepts(auto, wrong)
