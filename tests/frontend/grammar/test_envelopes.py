@@ -90,8 +90,10 @@ class Core:
     def answers(self, constraint: Constraint, opened: str = "", count: int = 12) -> list[Response]:
         """Responses that the constraint allows."""
         tools = constraint.tools.callable
+        opaque = constraint.structure is not None
         return [
-            self.read(tokens, tools, opened) for tokens in self.walks(constraint, opened, count)
+            self.read(tokens, tools, opened, opaque=opaque)
+            for tokens in self.walks(constraint, opened, count)
         ]
 
     def walks(self, constraint: Constraint, opened: str = "", count: int = 12) -> list[list[int]]:
