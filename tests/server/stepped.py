@@ -21,7 +21,6 @@ import httpx
 
 from helios.contract.enums import Operation, ValueSource
 from helios.core import OpenedCore, open_core
-from helios.frontend.bootstrap import Bootstrap
 from helios.runtime.devices.scripted import ScriptedDevice
 from helios.runtime.lanes import ADMITTING
 from helios.runtime.manifest import Program
@@ -32,11 +31,13 @@ from helios.scheduler.scheduler import Scheduler
 from helios.server.app import build_app
 from helios.server.http_server import EndTimes, HttpServer
 from helios.server.lifecycle import Lifecycle
-from helios.server.serving import _served_model
+from helios.server.loading import Loading, load
+from helios.server.server import ServerOptions
 from helios.worker.channel import SocketChannel
 from helios.worker.client import ModelClient
 from helios.worker.messages import WorkerReady
 from helios.worker.model_worker import ModelWorker
+from helios.worker.options import WorkerOptions
 from tests.server.real import NAMESPACE
 from tests.server.scripted import OPTIONS
 
@@ -248,10 +249,11 @@ def stepped_server(
 
     async def serve() -> None:
         reader, writer = await asyncio.open_connection(sock=ours)
-        client = ModelClient(process, reader, writer)
-        frontend = Bootstrap.load(core)
-        ready = await client.ready()
-        lifecycle.serve(_served_model(core, frontend, client, ready, frontend_workers))
+        client = ModelClient(process, reader, writer, 1)
+        server_options = ServerOptions(
+            "", 0, WorkerOptions(core="", accept=NAMESPACE), frontend_workers
+        )
+        await load(lifecycle, client, Loading(core, server_options, None, 0))
         begun.put((asyncio.get_running_loop(), client))
         await server.run_on(listener)
         await client.close()

@@ -456,5 +456,7 @@ def test_the_end_drops_who_doesnt_read_and_leaves_the_device_its_own_drain(
 
 
 @pytest.mark.clause("HTTP-6")
-def test_connections_have_five_seconds_at_the_end() -> None:
-    assert EndTimes().answers == 5.0
+@pytest.mark.parametrize("shutdown_timeout_s", [0.0, 20.0])
+def test_connections_drain_for_five_seconds_after_the_time_out(shutdown_timeout_s: float) -> None:
+    times = EndTimes.after(shutdown_timeout_s)
+    assert times.answers + times.delivery == shutdown_timeout_s + 5
