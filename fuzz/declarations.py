@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
 from fuzz.stored import parsed, stored, stored_resource
 from helios import contract as contracts
 from helios.contract.json_form import from_json
+from helios.errors import CoreError
 from helios.frontend.bootstrap import assemble
 from helios.frontend.budget import RenderBudget
 from helios.frontend.prepare import GenerationOptions
 from helios.frontend.template import ChatTemplate
+from helios.frontend.token_bytes import read_token_bytes
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.manifest_checks import check_manifest
@@ -21,6 +24,7 @@ from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 
 _CACHE_NBYTES: Final = 1 << 20
+_SOME_TOKENS: Final = 300
 _FEW_ITERATIONS: Final = 2000
 _LITTLE_WORK: Final = 1 << 22
 
@@ -90,7 +94,11 @@ def _runtime() -> ModelRuntime:
 
 
 def run_tokenizer(data: bytes) -> None:
-    """A tokenizer, and a prompt through it."""
+    """A tokenizer, its tokens' bytes as the worker reads them, and a prompt through it."""
+    with suppress(CoreError):
+        spelled = read_token_bytes(data)
+        for token in range(_SOME_TOKENS):
+            spelled.token_bytes(token)
     frontend = assemble(stored("payload-2").contract, data, None)
     frontend.preparer.prepare_completion("the sea ", GenerationOptions(max_tokens=1))
 

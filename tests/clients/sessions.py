@@ -92,10 +92,12 @@ class Refusal:
 
 class Client(Protocol):
     """A library as a client. `lacks` says what it can't do or show, and why: `models`, `choices`,
-    `logprobs`, `streamed finish`, `code`. `kinds` are its exceptions by status."""
+    `logprobs`, `streamed finish`, `code`. `kinds` are its exceptions by status,
+    `too_long` the one for a prompt that doesn't fit."""
 
     lacks: Mapping[str, str]
     kinds: Mapping[int, str]
+    too_long: str
 
     def models(self, at: At) -> list[str]:
         """The ids of the server's models."""

@@ -22,6 +22,10 @@ def unigram() -> bytes:
     return library.to_str().encode()
 
 
+def with_decoder(decoder: object) -> bytes:
+    return json.dumps(json.loads(byte_level()) | {"decoder": decoder}).encode()
+
+
 @pytest.mark.parametrize("data", [byte_level(), piece_level(), unigram()])
 def test_both_ways_give_the_same_bytes(data: bytes) -> None:
     library, file = Tokenizer(data), read_token_bytes(data)
@@ -38,7 +42,9 @@ def test_both_ways_give_the_same_bytes(data: bytes) -> None:
         (b"", "not a readable tokenizer.json"),
         (b"{}", "not a readable tokenizer.json"),
         (b'{"model": {"vocab": {"a": "b"}}}', "not a readable tokenizer.json"),
-        (json.dumps(json.loads(byte_level()) | {"decoder": None}).encode(), "no decoder"),
+        (with_decoder({"type": "Replace", "pattern": {"String": 3}}), "not a readable"),
+        (b'{"decoder": ' + b'{"decoders": [' * 5000, "not a readable tokenizer.json"),
+        (with_decoder(None), "no decoder"),
     ],
 )
 def test_what_cannot_be_read_says_why(data: bytes, cause: str) -> None:

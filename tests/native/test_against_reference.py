@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helios.kernels.catalogue import BY_NAME
 from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.reference.sampling_rows import SAMPLING_ROW
-from tests.native import cases, sampling
+from tests.native import request_cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 
 ISA = INSTRUCTION_SETS[0]
@@ -59,11 +59,11 @@ def request_kernels(draw: st.DrawFn) -> Case:
     rows = draw(st.integers(-1, 10))
     kernel = draw(st.sampled_from(["set_pending", "load_pending", "merge_pending"]))
     if kernel == "merge_pending":
-        case = cases.merge_pending(
+        case = request_cases.merge_pending(
             rng, rows=rows, capacity=capacity, lanes=lanes, decode_lanes=draw(INDEX)
         )
     else:
-        case = getattr(cases, kernel)(rng, rows=rows, capacity=capacity)
+        case = getattr(request_cases, kernel)(rng, rows=rows, capacity=capacity)
     return fill(draw, case, "slot") if draw(st.booleans()) else case
 
 
@@ -74,12 +74,12 @@ def copying_kernels(draw: st.DrawFn) -> Case:
         "rows": draw(st.integers(-1, 6)),
         "capacity": draw(st.integers(1, 5)),
         "elements": draw(st.integers(1, 40)),
-        "dtype": draw(st.sampled_from(sorted(cases.ELEMENTS))),
+        "dtype": draw(st.sampled_from(sorted(request_cases.ELEMENTS))),
     }
     kernel = draw(st.sampled_from(["save_page", "load_page", "copy_rows"]))
     if kernel == "copy_rows":
-        return cases.copy_rows(rng, count=draw(st.integers(1, 6)), **extents)
-    case = cases.page_copy(
+        return request_cases.copy_rows(rng, count=draw(st.integers(1, 6)), **extents)
+    case = request_cases.page_copy(
         rng, kernel, page_tokens=draw(st.integers(2, 5)), table_pages=draw(st.integers(1, 3)),
         **extents,
     )  # fmt: skip
@@ -167,14 +167,14 @@ def test_copies(case: Case, threads: int) -> None:
 @no_deadline
 @given(rows=st.integers(-3, 40), start=st.integers(0, 40), limit=st.integers(1, 40))
 def test_slice_rows(rows: int, start: int, limit: int) -> None:
-    check(cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit), threads=1)
+    check(request_cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit), threads=1)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @no_deadline
 @given(seed=st.integers(0, 2**32), vocab=st.integers(1, 700), padding=st.integers(0, 9))
 def test_scores(instruction_set: str, seed: int, vocab: int, padding: int) -> None:
-    case = cases.score(
+    case = request_cases.score(
         np.random.default_rng(seed), rows=4, capacity=5, vocab=vocab, stride=vocab + padding
     )
     got = run(case, instruction_set)["out"]
@@ -204,7 +204,7 @@ def test_ranked_scores(
     instruction_set: str, seed: int, vocab: int, padding: int, spoiled: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    case = cases.score_ranked(rng, rows=4, capacity=5, vocab=vocab, stride=vocab + padding)
+    case = request_cases.score_ranked(rng, rows=4, capacity=5, vocab=vocab, stride=vocab + padding)
     if spoiled:
         case = hostile(rng, case)
     with np.errstate(invalid="ignore"):
@@ -217,7 +217,7 @@ def test_ranked_scores(
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_ranked_scores_have_the_bits_of_plain_ones(instruction_set: str) -> None:
-    case = cases.score_ranked(np.random.default_rng(6), rows=60, capacity=60, vocab=3001)
+    case = request_cases.score_ranked(np.random.default_rng(6), rows=60, capacity=60, vocab=3001)
     order = np.argsort(-case.operands["logits"], kind="stable")
     case.operands["target"][::2] = order[::2, 4]
     plain = Case("score", {n: case.operands[n] for n in ("rows", "target", "logits", "out")},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native import cases
+from tests.native import layer_cases
 from tests.native.harness import INSTRUCTION_SETS, Case, run
 from tests.native.packings import (
     BF16_FORMAT,
@@ -58,7 +58,7 @@ def expected_attention(case: Case) -> F64:
 def test_attention(
     q_heads: int, kv_heads: int, head_dim: int, page_tokens: int, window: int, instruction_set: str
 ) -> None:
-    case = cases.attention(
+    case = layer_cases.attention(
         np.random.default_rng(1), rows=9, capacity=9, q_heads=q_heads, kv_heads=kv_heads,
         head_dim=head_dim, page_tokens=page_tokens, window=window,
     )  # fmt: skip
@@ -70,8 +70,8 @@ def test_attention(
 @pytest.mark.parametrize("format_", [BF16_FORMAT, Q8_FORMAT, Q16_FORMAT])
 def test_attention_output_formats(format_: int, instruction_set: str) -> None:
     make = {"rows": 5, "capacity": 5, "q_heads": 6, "kv_heads": 2, "head_dim": 64}
-    plain = cases.attention(np.random.default_rng(2), **make)
-    formatted = cases.attention(np.random.default_rng(2), **make, format_=format_)
+    plain = layer_cases.attention(np.random.default_rng(2), **make)
+    formatted = layer_cases.attention(np.random.default_rng(2), **make, format_=format_)
     expected = run(plain, instruction_set)["out"].view(np.float32)
     got = decode(run(formatted, instruction_set)["out"], format_, 384)
     step = {BF16_FORMAT: 1 / 256, Q8_FORMAT: 1 / 254, Q16_FORMAT: 1 / 65024}[format_]
@@ -81,7 +81,7 @@ def test_attention_output_formats(format_: int, instruction_set: str) -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_rows_without_a_place_are_zero(instruction_set: str) -> None:
-    case = cases.attention(
+    case = layer_cases.attention(
         np.random.default_rng(3), rows=6, capacity=6, q_heads=2, kv_heads=2, head_dim=32
     )
     case.operands["positions"][:] = [-1, 0, 127, 128, 2**31 - 1, 5]
@@ -93,7 +93,7 @@ def test_rows_without_a_place_are_zero(instruction_set: str) -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_pages_out_of_range_read_as_zero(instruction_set: str) -> None:
-    case = cases.attention(
+    case = layer_cases.attention(
         np.random.default_rng(4), rows=6, capacity=6, q_heads=4, kv_heads=2, head_dim=32
     )
     case.operands["positions"][:] = [100, 101, 70, 31, 127, 33]
@@ -105,7 +105,7 @@ def test_pages_out_of_range_read_as_zero(instruction_set: str) -> None:
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_what_lies_past_a_position_does_not_matter(instruction_set: str) -> None:
     # Pages are reused: past a row's position lie another request's tokens, or anything at all.
-    case = cases.attention(
+    case = layer_cases.attention(
         np.random.default_rng(5), rows=4, capacity=4, q_heads=4, kv_heads=2, head_dim=32
     )
     case.operands["positions"][:] = [37, 38, 39, 40]
@@ -121,7 +121,7 @@ def test_what_lies_past_a_position_does_not_matter(instruction_set: str) -> None
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_a_later_rows_infinity_stays_its_own(instruction_set: str) -> None:
-    case = cases.attention(
+    case = layer_cases.attention(
         np.random.default_rng(6), rows=4, capacity=4, q_heads=4, kv_heads=2, head_dim=32
     )
     case.operands["positions"][:] = [37, 38, 39, 40]
@@ -157,7 +157,7 @@ def expected_rope(case: Case) -> F64:
 @pytest.mark.parametrize("norms", [False, True])
 @pytest.mark.parametrize(("head_dim", "page_tokens"), [(64, 32), (38, 20), (128, 16)])
 def test_rope_and_cache(head_dim: int, page_tokens: int, norms: bool, instruction_set: str) -> None:
-    case = cases.rope_and_cache(
+    case = layer_cases.rope_and_cache(
         np.random.default_rng(7), rows=7, capacity=8, q_heads=6, kv_heads=2,
         head_dim=head_dim, page_tokens=page_tokens, norms=norms,
     )  # fmt: skip
@@ -182,7 +182,7 @@ def test_rope_and_cache(head_dim: int, page_tokens: int, norms: bool, instructio
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_rows_without_a_place_write_no_cache(instruction_set: str) -> None:
-    case = cases.rope_and_cache(
+    case = layer_cases.rope_and_cache(
         np.random.default_rng(8), rows=6, capacity=6, q_heads=2, kv_heads=1, head_dim=32
     )
     case.operands["positions"][:] = [-1, 0, 128, 2**31 - 1, 33, 5]
@@ -195,7 +195,7 @@ def test_rows_without_a_place_write_no_cache(instruction_set: str) -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_far_positions_turn_exactly(instruction_set: str) -> None:
-    case = cases.rope_and_cache(
+    case = layer_cases.rope_and_cache(
         np.random.default_rng(9), rows=4, capacity=4, q_heads=1, kv_heads=1, head_dim=32
     )
     case.operands["positions"][:] = [8191, 131071, 1_000_003, 16_777_215]

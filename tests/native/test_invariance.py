@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native import cases, sampling
+from tests.native import layer_cases, request_cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 from tests.native.packings import BF16_FORMAT, Q8_FORMAT, Packing
 
@@ -30,32 +30,32 @@ def _product(build: Callable[..., tuple[Any, ...]], **extents: int) -> Make:
 
 MAKE: dict[str, Make] = {}
 for packing in Packing:
-    for format_ in cases.activation_formats(packing):
+    for format_ in layer_cases.activation_formats(packing):
         MAKE[f"linear_{packing.name}_{format_}"] = _product(
-            cases.linear, packing=packing, format_=format_, outputs=215, bias=True
+            layer_cases.linear, packing=packing, format_=format_, outputs=215, bias=True
         )
         MAKE[f"silu_{packing.name}_{format_}"] = _product(
-            cases.linear_silu_mul, packing=packing, format_=format_,
+            layer_cases.linear_silu_mul, packing=packing, format_=format_,
             out_format=Q8_FORMAT, outputs=160,
         )  # fmt: skip
-MAKE["embed"] = _product(cases.embed, packing=Packing.TILE16_Q8_0, vocab=77)
+MAKE["embed"] = _product(layer_cases.embed, packing=Packing.TILE16_Q8_0, vocab=77)
 _ROWS: dict[str, Any] = {"rows": CAPACITY, "capacity": CAPACITY}
 _HEADS: dict[str, Any] = {**_ROWS, "q_heads": 9, "kv_heads": 3, "head_dim": 64}
-MAKE["rms_norm"] = partial(cases.rms_norm, format_=BF16_FORMAT, width=333, **_ROWS)
-MAKE["rope"] = partial(cases.rope_and_cache, norms=True, **_HEADS)
+MAKE["rms_norm"] = partial(layer_cases.rms_norm, format_=BF16_FORMAT, width=333, **_ROWS)
+MAKE["rope"] = partial(layer_cases.rope_and_cache, norms=True, **_HEADS)
 for window in (0, 45):
-    MAKE[f"attention_{window}"] = partial(cases.attention, window=window, **_HEADS)
+    MAKE[f"attention_{window}"] = partial(layer_cases.attention, window=window, **_HEADS)
 _SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "all": {"temperature": 0.9},
     "nucleus": {"temperature": 0.9, "top_p": 0.9, "top_k": 100, "min_p": 0.001},
 }
 for name, parameters in _SAMPLING.items():
-    MAKE[f"sample_{name}"] = partial(cases.sample, vocab=3001, **_ROWS, **parameters)
+    MAKE[f"sample_{name}"] = partial(request_cases.sample, vocab=3001, **_ROWS, **parameters)
     MAKE[f"sample_processed_{name}"] = partial(
         sampling.sample_processed, capacity=CAPACITY, vocab=3001, **parameters
     )
-for name, kernel in (("score", cases.score), ("score_ranked", cases.score_ranked)):
+for name, kernel in (("score", request_cases.score), ("score_ranked", request_cases.score_ranked)):
     MAKE[name] = partial(kernel, vocab=3001, **_ROWS)
 
 # Operands with a row for each row of the launch.
@@ -117,7 +117,7 @@ def test_a_row_is_the_same_in_any_company(name: str, instruction_set: str) -> No
 def test_outputs_do_not_depend_on_the_matrix_around_them(instruction_set: str) -> None:
     # The first tiles of a taller matrix give the same bits as a matrix of those tiles alone.
     rng = np.random.default_rng(3)
-    case, matrix, _ = cases.linear(
+    case, matrix, _ = layer_cases.linear(
         rng, Packing.TILE16_BF16, BF16_FORMAT, rows=5, capacity=5, width=64, outputs=16 * 7
     )
     whole = run(case, instruction_set)["out"]
@@ -130,17 +130,17 @@ def test_outputs_do_not_depend_on_the_matrix_around_them(instruction_set: str) -
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("packing", [Packing.TILE16_Q4_1, Packing.TILE16_Q6_K, Packing.TILE16_BF16])
-@pytest.mark.parametrize("build", [cases.linear, cases.linear_silu_mul])
+@pytest.mark.parametrize("build", [layer_cases.linear, layer_cases.linear_silu_mul])
 def test_many_rows_are_divided_without_a_trace(
     build: Callable[..., tuple[Any, ...]], packing: Packing, instruction_set: str
 ) -> None:
     # Past a number of rows, launches are divided over rows too.
     extents: dict[str, Any] = {"rows": 150, "capacity": 150, "width": 64}
-    if build is cases.linear:
+    if build is layer_cases.linear:
         extents["outputs"] = 215
     else:
         extents |= {"outputs": 160, "out_format": Q8_FORMAT}
-    format_ = cases.activation_formats(packing)[0]
+    format_ = layer_cases.activation_formats(packing)[0]
     case: Case = build(np.random.default_rng(4), packing=packing, format_=format_, **extents)[0]
     whole = run(case, instruction_set, threads=1)["out"]
     for threads in (2, 3, 5):

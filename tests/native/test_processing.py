@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native import cases, sampling
+from tests.native import request_cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, run
 from tests.native.sampling import mask_of, sampling_row
-from tests.native.states import states
+from tests.native.states import STATE, states
 
 ISA = INSTRUCTION_SETS[0]
 LOGITS = [2.0, -1.0, 0.5, 3.0, -2.0, 1.0, 0.0, 2.5]
@@ -170,11 +170,11 @@ def test_greedy_ties_go_to_the_lower_id() -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_what_asks_for_nothing_is_sampled_as_sample_does(instruction_set: str) -> None:
-    plain = cases.sample(
+    plain = request_cases.sample(
         np.random.default_rng(3), rows=40, capacity=40, vocab=3001, stride=3010, temperature=0.8,
         top_p=0.95,
     )  # fmt: skip
-    state = plain.operands["state"].view(cases.STATE).reshape(-1)
+    state = plain.operands["state"].view(STATE).reshape(-1)
     state["temperature"][::3] = 0
     case = sampling.plain_case(plain.operands["logits"], state, [sampling_row()] * 40, vocab=3001)
     got, expected = run(case, instruction_set), run(plain, instruction_set)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native import cases
+from tests.native import layer_cases
 from tests.native.harness import INSTRUCTION_SETS, run
 from tests.native.packings import (
     BF16_FORMAT,
@@ -25,7 +25,7 @@ from tests.native.packings import (
 
 F64 = NDArray[np.float64]
 PRODUCTS = [
-    (packing, format_) for packing in Packing for format_ in cases.activation_formats(packing)
+    (packing, format_) for packing in Packing for format_ in layer_cases.activation_formats(packing)
 ]
 
 
@@ -39,7 +39,7 @@ def assert_close(got: NDArray[np.float32], expected: F64, magnitude: F64) -> Non
 @pytest.mark.parametrize(("packing", "format_"), PRODUCTS)
 def test_linear(packing: Packing, format_: int, rows: int, instruction_set: str) -> None:
     rng = np.random.default_rng(rows)
-    case, matrix, x = cases.linear(
+    case, matrix, x = layer_cases.linear(
         rng, packing, format_, rows=rows, capacity=rows + 1, width=160, outputs=150
     )
     got = run(case, instruction_set)["out"][:rows]
@@ -55,7 +55,7 @@ def test_linear(packing: Packing, format_: int, rows: int, instruction_set: str)
 def test_extreme_codes_do_not_saturate(packing: Packing, instruction_set: str) -> None:
     # Largest weights and activations of either sign: 16-bit intermediate sums would overflow.
     rng = np.random.default_rng(0)
-    case, matrix, _ = cases.linear(
+    case, matrix, _ = layer_cases.linear(
         rng, packing, Q8_FORMAT, rows=2, capacity=2, width=64, outputs=16
     )
     codes = {Packing.TILE16_Q8_0: 255, Packing.TILE16_Q6_K: 63}.get(packing, 255)
@@ -84,7 +84,7 @@ def test_extreme_codes_do_not_saturate(packing: Packing, instruction_set: str) -
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_bias_and_accumulation_are_added_after_the_product(instruction_set: str) -> None:
     rng = np.random.default_rng(3)
-    plain, _, _ = cases.linear(
+    plain, _, _ = layer_cases.linear(
         rng, Packing.TILE16_BF16, BF16_FORMAT, rows=3, capacity=3, width=64, outputs=37
     )
     product = run(plain, instruction_set)["out"]
@@ -105,7 +105,7 @@ def test_linear_silu_mul(
 ) -> None:
     rng = np.random.default_rng(4)
     width, outputs = 64, 96
-    case, matrix, x = cases.linear_silu_mul(
+    case, matrix, x = layer_cases.linear_silu_mul(
         rng, packing, format_, out_format,
         rows=rows, capacity=rows, width=width, outputs=outputs,
     )  # fmt: skip
@@ -128,7 +128,7 @@ def test_linear_silu_mul(
 @pytest.mark.parametrize("packing", Packing)
 def test_embed(packing: Packing, instruction_set: str) -> None:
     rng = np.random.default_rng(5)
-    case, table = cases.embed(rng, packing, rows=6, capacity=7, vocab=50, width=64)
+    case, table = layer_cases.embed(rng, packing, rows=6, capacity=7, vocab=50, width=64)
     tokens = np.array([49, -1, 0, 50, 17, 2**31 - 1, 3], np.int32)
     got = run(case.with_operands(tokens=tokens), instruction_set)["out"]
     for row, token in enumerate(tokens[:6]):
@@ -142,7 +142,7 @@ def test_embed(packing: Packing, instruction_set: str) -> None:
 def test_rms_norm(format_: int, instruction_set: str) -> None:
     rng = np.random.default_rng(6)
     width = 96 if format_ in QUANTISED_FORMATS else 93
-    case = cases.rms_norm(rng, format_, rows=4, capacity=5, width=width)
+    case = layer_cases.rms_norm(rng, format_, rows=4, capacity=5, width=width)
     x = case.operands["x"].astype(np.float64)
     norm = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * case.operands["weight"]
     got = decode(run(case, instruction_set)["out"], format_, width)[:4]
@@ -161,7 +161,7 @@ def test_quantised_rows_are_what_the_page_says(format_: int, instruction_set: st
     # A unit weight and rows of unit mean square leave x (nearly) alone, so that the bytes of the
     # quantised row can be computed from the f32 row that the same instruction set writes.
     rng = np.random.default_rng(7)
-    case = cases.rms_norm(rng, F32_FORMAT, rows=3, capacity=3, width=128)
+    case = layer_cases.rms_norm(rng, F32_FORMAT, rows=3, capacity=3, width=128)
     case.operands["x"][1, 32:64] = 0
     case.operands["x"][2, :32] = 1e-40
     values = run(case, instruction_set)["out"].view(np.float32).reshape(3, 128)
@@ -173,7 +173,7 @@ def test_quantised_rows_are_what_the_page_says(format_: int, instruction_set: st
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_bf16_rounds_to_nearest_even_and_keeps_nan(instruction_set: str) -> None:
-    case = cases.rms_norm(np.random.default_rng(8), F32_FORMAT, rows=1, capacity=1, width=16)
+    case = layer_cases.rms_norm(np.random.default_rng(8), F32_FORMAT, rows=1, capacity=1, width=16)
     weight = np.ones(16, np.float32)
     weight.view(np.uint32)[:5] = [0x3F808000, 0x3F818000, 0x3F808001, 0x7F800000, 0x7F800001]
     x = np.ones((1, 16), np.float32)

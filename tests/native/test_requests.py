@@ -5,23 +5,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.native import cases
-from tests.native.cases import LANE, STATE, i32
+from tests.native import request_cases
 from tests.native.harness import INSTRUCTION_SETS, Case, run
+from tests.native.request_cases import LANE
+from tests.native.states import STATE, i32
 
 ISA = INSTRUCTION_SETS[0]
 Record = NDArray[np.void]
 
 
 def test_scatter_writes_in_order_and_inside() -> None:
-    case = cases.scatter_i32(np.random.default_rng(0), rows=5, capacity=6, size=6).with_operands(
-        index=i32(2, -1, 6, 2, 0, 5), value=i32(10, 11, 12, 13, 14, 15)
-    )
+    case = request_cases.scatter_i32(
+        np.random.default_rng(0), rows=5, capacity=6, size=6
+    ).with_operands(index=i32(2, -1, 6, 2, 0, 5), value=i32(10, 11, 12, 13, 14, 15))
     assert run(case, ISA)["target"].tolist() == [14, -5, 13, -5, -5, -5]
 
 
 def test_initialize_requests() -> None:
-    case = cases.initialize_requests(np.random.default_rng(1), rows=3, capacity=4)
+    case = request_cases.initialize_requests(np.random.default_rng(1), rows=3, capacity=4)
     case.operands["slot"][:] = [2, -1, 0, 1]
     got = run(case, ISA)["state"]
     state = got.view(STATE).reshape(-1)
@@ -37,7 +38,7 @@ def test_initialize_requests() -> None:
 
 
 def test_load_pending() -> None:
-    case = cases.load_pending(np.random.default_rng(2), rows=5, capacity=6)
+    case = request_cases.load_pending(np.random.default_rng(2), rows=5, capacity=6)
     case.operands["slot"][4] = 6
     got = run(case, ISA)
     state = case.operands["state"].view(STATE).reshape(-1)
@@ -55,7 +56,7 @@ def committed(case: Case) -> tuple[Record, Record, list[int], list[float]]:
 
 
 def test_commit_advances_running_lanes() -> None:
-    case = cases.commit(np.random.default_rng(3), rows=4, capacity=4).with_operands(
+    case = request_cases.commit(np.random.default_rng(3), rows=4, capacity=4).with_operands(
         query_length=i32(3, 1, 1, 8),
         sampled=i32(1, 1, 1, 0),
         tokens=i32(40, 41, 42, 43),
@@ -85,7 +86,7 @@ def test_commit_advances_running_lanes() -> None:
 
 
 def test_commit_without_lengths_consumes_one_and_samples() -> None:
-    case = cases.commit(np.random.default_rng(4), rows=2, capacity=2)
+    case = request_cases.commit(np.random.default_rng(4), rows=2, capacity=2)
     operands = {
         name: array
         for name, array in case.operands.items()
@@ -98,7 +99,7 @@ def test_commit_without_lengths_consumes_one_and_samples() -> None:
 
 
 def test_commit_leaves_stale_and_finished_lanes_alone() -> None:
-    case = cases.commit(np.random.default_rng(5), rows=4, capacity=4)
+    case = request_cases.commit(np.random.default_rng(5), rows=4, capacity=4)
     case.operands["generation"][0] += 1
     case.operands["state"].view(STATE).reshape(-1)["finished"][1] = 2
     case.operands["slot"][2:] = [-1, 4]
@@ -113,14 +114,14 @@ def test_commit_leaves_stale_and_finished_lanes_alone() -> None:
 
 
 def test_commit_never_takes_the_unused_marker_for_an_end() -> None:
-    case = cases.commit(np.random.default_rng(6), rows=1, capacity=1)
+    case = request_cases.commit(np.random.default_rng(6), rows=1, capacity=1)
     case.operands["tokens"][0] = -1
     lanes, *_ = committed(case)
     assert lanes["finish"].tolist() == [0]
 
 
 def test_set_pending_reaches_running_lanes_of_its_generation_alone() -> None:
-    case = cases.set_pending(np.random.default_rng(7), rows=5, capacity=6)
+    case = request_cases.set_pending(np.random.default_rng(7), rows=5, capacity=6)
     case.operands["slot"][4] = 6
     before = case.operands["state"].view(STATE).reshape(-1)
     after = run(case, ISA)["state"].view(STATE).reshape(-1)
@@ -133,7 +134,7 @@ def test_set_pending_reaches_running_lanes_of_its_generation_alone() -> None:
 
 
 def test_merge_pending_puts_decoding_lanes_first() -> None:
-    case = cases.merge_pending(
+    case = request_cases.merge_pending(
         np.random.default_rng(8), rows=7, capacity=8, lanes=4, decode_lanes=3
     )
     pending = case.operands["state"].view(STATE).reshape(-1)["pending_token"]
@@ -145,7 +146,7 @@ def test_merge_pending_puts_decoding_lanes_first() -> None:
 
 
 def test_merge_pending_takes_no_more_lanes_than_there_are() -> None:
-    case = cases.merge_pending(
+    case = request_cases.merge_pending(
         np.random.default_rng(9), rows=8, capacity=8, lanes=4, decode_lanes=100
     )
     got = run(case, ISA)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native import cases
+from tests.native import layer_cases, request_cases
 from tests.native.harness import INSTRUCTION_SETS, Case, run
+from tests.native.states import STATE
 
 F32 = NDArray[np.float32]
 
@@ -62,7 +63,7 @@ def expected_token(logits: F32, state: NDArray[np.void], u: float) -> int:
 
 def check(case: Case, instruction_set: str) -> None:
     got = run(case, instruction_set)
-    state = case.operands["state"].view(cases.STATE).reshape(-1)
+    state = case.operands["state"].view(STATE).reshape(-1)
     vocab = case.integers["vocab"]
     for lane in range(case.integers["capacity"]):
         logits = case.operands["logits"][lane, :vocab]
@@ -96,7 +97,7 @@ PARAMETERS: list[dict[str, Any]] = [
 def test_sample(parameters: dict[str, Any], vocab: int, instruction_set: str) -> None:
     rng = np.random.default_rng(vocab)
     check(
-        cases.sample(rng, rows=8, capacity=8, vocab=vocab, stride=vocab + 3, **parameters),
+        request_cases.sample(rng, rows=8, capacity=8, vocab=vocab, stride=vocab + 3, **parameters),
         instruction_set,
     )
 
@@ -104,25 +105,31 @@ def test_sample(parameters: dict[str, Any], vocab: int, instruction_set: str) ->
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("parameters", PARAMETERS, ids=str)
 def test_ties_go_to_lower_ids(parameters: dict[str, Any], instruction_set: str) -> None:
-    case = cases.sample(np.random.default_rng(1), rows=8, capacity=8, vocab=500, **parameters)
+    case = request_cases.sample(
+        np.random.default_rng(1), rows=8, capacity=8, vocab=500, **parameters
+    )
     case.operands["logits"][:] = np.round(case.operands["logits"])
     check(case, instruction_set)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_a_draw_over_equal_logits_reads_the_random_number(instruction_set: str) -> None:
-    case = cases.sample(np.random.default_rng(2), rows=64, capacity=64, vocab=1024, temperature=1)
+    case = request_cases.sample(
+        np.random.default_rng(2), rows=64, capacity=64, vocab=1024, temperature=1
+    )
     case.operands["logits"][:] = 0
-    state = case.operands["state"].view(cases.STATE).reshape(-1)
+    state = case.operands["state"].view(STATE).reshape(-1)
     got = run(case, instruction_set)["tokens"]
     draws = [uniform(int(s["seed"]), int(s["consumed"]) + 1) for s in state]
     assert got.tolist() == [int(u * 1024) for u in draws]
 
 
 def test_the_random_number_follows_the_position() -> None:
-    case = cases.sample(np.random.default_rng(3), rows=4, capacity=4, vocab=1024, temperature=1)
+    case = request_cases.sample(
+        np.random.default_rng(3), rows=4, capacity=4, vocab=1024, temperature=1
+    )
     case.operands["logits"][:] = 0
-    state = case.operands["state"].view(cases.STATE).reshape(-1)
+    state = case.operands["state"].view(STATE).reshape(-1)
     state["seed"] = 0x0123456789ABCDEF
     lengths = np.array([1, 7, 30, 2], np.int32)
     got = run(case.with_operands(query_length=lengths), INSTRUCTION_SETS[0])["tokens"]
@@ -132,7 +139,7 @@ def test_the_random_number_follows_the_position() -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_rows_go_to_their_lanes(instruction_set: str) -> None:
-    case = cases.sample(np.random.default_rng(4), rows=3, capacity=4, vocab=100)
+    case = request_cases.sample(np.random.default_rng(4), rows=3, capacity=4, vocab=100)
     lane = np.array([2, 0, 9, 1], np.int32)
     got = run(case.with_operands(lane=lane), instruction_set)["tokens"]
     best = case.operands["logits"].argmax(axis=1)
@@ -144,7 +151,9 @@ def test_rows_go_to_their_lanes(instruction_set: str) -> None:
 def test_broken_logits_give_a_token_of_the_vocabulary(
     parameters: dict[str, Any], instruction_set: str
 ) -> None:
-    case = cases.sample(np.random.default_rng(5), rows=7, capacity=7, vocab=300, **parameters)
+    case = request_cases.sample(
+        np.random.default_rng(5), rows=7, capacity=7, vocab=300, **parameters
+    )
     logits = case.operands["logits"]
     logits[0] = np.nan
     logits[1] = -np.inf
@@ -161,14 +170,16 @@ def test_broken_logits_give_a_token_of_the_vocabulary(
 
 
 def test_a_slot_out_of_range_samples_greedily() -> None:
-    case = cases.sample(np.random.default_rng(6), rows=2, capacity=2, vocab=50, temperature=9)
+    case = request_cases.sample(
+        np.random.default_rng(6), rows=2, capacity=2, vocab=50, temperature=9
+    )
     got = run(case.with_operands(slot=np.array([-1, 2], np.int32)), INSTRUCTION_SETS[0])
     assert got["tokens"].tolist() == case.operands["logits"].argmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_select_last(threads: int) -> None:
-    case = cases.select_last(
+    case = layer_cases.select_last(
         np.random.default_rng(7), rows=6, capacity=7, packed_capacity=12, width=5
     ).with_operands(
         query_length=np.array([3, 0, 4, -2, 1, 9, 1], np.int32),
@@ -184,11 +195,13 @@ def test_select_last(threads: int) -> None:
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_a_score_has_the_bits_of_a_sampled_token_s_logprob(instruction_set: str) -> None:
-    sampled = cases.sample(
+    sampled = request_cases.sample(
         np.random.default_rng(21), rows=9, capacity=9, vocab=2999, stride=3003, temperature=1.3
     )
     got = run(sampled, instruction_set)
-    scored = cases.score(np.random.default_rng(22), rows=9, capacity=9, vocab=2999, stride=3003)
+    scored = request_cases.score(
+        np.random.default_rng(22), rows=9, capacity=9, vocab=2999, stride=3003
+    )
     scores = run(
         scored.with_operands(logits=sampled.operands["logits"], target=got["tokens"]),
         instruction_set,
@@ -197,7 +210,7 @@ def test_a_score_has_the_bits_of_a_sampled_token_s_logprob(instruction_set: str)
 
 
 def test_a_target_outside_the_vocabulary_has_no_score() -> None:
-    case = cases.score(np.random.default_rng(23), rows=4, capacity=5, vocab=50, stride=64)
+    case = request_cases.score(np.random.default_rng(23), rows=4, capacity=5, vocab=50, stride=64)
     case.operands["target"][:] = [-1, 50, 0, 49, 7]
     got = run(case, INSTRUCTION_SETS[0])["out"]
     assert np.isnan(got[:2]).all()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.native import cases
-from tests.native.cases import i32
+from tests.native import request_cases
 from tests.native.harness import INSTRUCTION_SETS, Case, run
+from tests.native.states import i32
 
 ISA = INSTRUCTION_SETS[0]
 F16 = 7
@@ -15,7 +15,7 @@ PAGE_TOKENS = 16
 
 
 def page_copy(kernel: str, *, capacity: int = 4) -> Case:
-    return cases.page_copy(
+    return request_cases.page_copy(
         np.random.default_rng(0), kernel, rows=capacity, capacity=capacity, elements=50, dtype=F16
     ).with_operands(
         page_table=i32(*range(3, 12), 2, 1, 0).reshape(4, 3),
@@ -76,7 +76,7 @@ def test_a_lane_without_a_place_copies_nothing(kernel: str, operand: str, value:
 
 def copied(source: list[int], destination: list[int], threads: int = 2) -> tuple[list[int], Case]:
     """Which old row each row of the buffer holds now; −1 is zeros."""
-    case = cases.copy_rows(
+    case = request_cases.copy_rows(
         np.random.default_rng(1), rows=len(source), capacity=len(source), elements=70,
         dtype=F16, count=5,
     ).with_operands(source=i32(*source), destination=i32(*destination))  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from helios import _native
 from helios.kernels.catalogue import BLOCKINGS, BY_NAME
-from tests.native import cases
+from tests.native import layer_cases
 from tests.native.harness import (
     INSTRUCTION_SETS,
     Array,
@@ -19,10 +19,11 @@ from tests.native.harness import (
     add_program,
     run,
 )
-from tests.native.packings import F32_FORMAT, FORMATS, Q8_FORMAT, Packing, row_nbytes
+from tests.native.packings import F32_FORMAT, FORMATS, Q8_FORMAT, Packing, random_packed, row_nbytes
+from tests.native.states import i32
 
 PRODUCTS = [
-    (packing, format_) for packing in Packing for format_ in cases.activation_formats(packing)
+    (packing, format_) for packing in Packing for format_ in layer_cases.activation_formats(packing)
 ]
 # Fewer and more than a block of rows, and more than the widest panel.
 ROWS = (1, 3, 23, 150)
@@ -32,20 +33,20 @@ Build = Callable[[np.random.Generator, Packing, int, int], Case]
 
 
 def linear(rng: np.random.Generator, packing: Packing, format_: int, rows: int) -> Case:
-    return cases.linear(
+    return layer_cases.linear(
         rng, packing, format_, rows=rows, capacity=rows, width=96, outputs=151, bias=True,
         accumulate=True,
     )[0]  # fmt: skip
 
 
 def silu(rng: np.random.Generator, packing: Packing, format_: int, rows: int) -> Case:
-    return cases.linear_silu_mul(
+    return layer_cases.linear_silu_mul(
         rng, packing, format_, Q8_FORMAT, rows=rows, capacity=rows, width=96, outputs=96
     )[0]
 
 
 def tuned(case: Case, choice: int) -> Case:
-    operands = {**case.operands, "tuning": cases.i32(choice)}
+    operands = {**case.operands, "tuning": i32(choice)}
     return Case(f"{case.kernel}_tuned", operands, case.integers, case.floats)
 
 
@@ -69,16 +70,16 @@ def tuning_case(kernel: str, packing: Packing, format_: int, *, rows: int = 7) -
     width, outputs = 64, 144
     silu_mul = kernel == "tune_linear_silu_mul"
     rng = np.random.default_rng(rows)
-    matrix = cases.random_packed(rng, packing, outputs * (2 if silu_mul else 1), width)
+    matrix = random_packed(rng, packing, outputs * (2 if silu_mul else 1), width)
     out_format = Q8_FORMAT if silu_mul else F32_FORMAT
     if silu_mul:
         outputs = 128
-        matrix = cases.random_packed(rng, packing, 2 * outputs, width)
+        matrix = random_packed(rng, packing, 2 * outputs, width)
     operands: dict[str, Array] = {
         "x": np.full((rows, row_nbytes(format_, width)), 7, np.uint8),
         "weight": matrix.data,
         "out": np.full((rows, row_nbytes(out_format, outputs)), 7, np.uint8),
-        "choice": cases.i32(-77),
+        "choice": i32(-77),
     }
     attributes = {
         "capacity": rows,
@@ -122,7 +123,7 @@ def test_what_was_measured_is_the_product(instruction_set: str) -> None:
     assert len(np.unique(x)) > 100
     plain = Case(
         "linear",
-        {"rows": cases.i32(7), "x": after["x"], "weight": case.operands["weight"],
+        {"rows": i32(7), "x": after["x"], "weight": case.operands["weight"],
          "out": np.zeros_like(after["out"])},
         {**case.integers, "accumulate": 0},
     )  # fmt: skip

@@ -15,22 +15,18 @@ from hypothesis import strategies as st
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import PageTableView
 from helios.errors import ContractError, ExecutionError
+from tests.runtime.binding_rules import KINDS, OPERATIONS, brings, fits
 from tests.runtime.naive_packing import NaivePacker, untouched
 from tests.runtime.packing_bench import Bench, bench
 from tests.runtime.random_contracts import (
-    KINDS,
-    OPERATIONS,
     Contract,
-    Slots,
     allowed_indexings,
-    brings,
-    fits,
     make_binding,
-    make_cohort,
     make_contract,
     make_destination,
     make_extents,
 )
+from tests.runtime.random_rounds import Slots, make_cohort
 
 
 def made_bench(contract: Contract) -> Bench:

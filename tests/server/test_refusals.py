@@ -51,6 +51,11 @@ def test_bodies_that_are_no_json_objects(server: RunningServer, path: str, body:
 
 
 SHARED: list[tuple[dict[str, Any], str, str]] = [
+    ({"prompt_logprobs": 21}, "prompt_logprobs", "invalid_value"),
+    ({"prompt_logprobs": -1}, "prompt_logprobs", "invalid_value"),
+    ({"prompt_logprobs": 1.5}, "prompt_logprobs", "invalid_type"),
+    ({"max_tokens": 0, "prompt_logprobs": 0}, "prompt_logprobs", "unsupported_parameter"),
+    ({"logprobs_mode": "raw_logits"}, "logprobs_mode", "unsupported_parameter"),
     ({"model": 3}, "model", "invalid_type"),
     ({"model": None}, "model", "invalid_type"),
     ({"stream": "yes"}, "stream", "invalid_type"),
@@ -123,7 +128,8 @@ SHARED: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 UNSUPPORTED: list[dict[str, Any]] = [
-    {"best_of": 2}, {"echo": True}, {"suffix": "x"}, {"prompt_logprobs": 0},
+    {"best_of": 2}, {"logprobs_mode": "processed_logprobs"}, {"suffix": "x"},
+    {"prompt_logprobs": 0},
     {"tools": [TOOL]}, {"tool_choice": "required"}, {"functions": [{}]},
     {"modalities": ["audio"]}, {"reasoning_effort": "low"}, {"min_tokens": 1},
     {"bad_words": ["x"]}, {"allowed_token_ids": [5]},
@@ -134,6 +140,7 @@ UNSUPPORTED: list[dict[str, Any]] = [
 ]  # fmt: skip
 NEUTRAL: dict[str, Any] = {
     "best_of": 1, "echo": False, "suffix": "", "top_logprobs": 0, "prompt_logprobs": None,
+    "logprobs_mode": "raw_logprobs",
     "tools": [], "tool_choice": "auto", "modalities": ["text"], "min_tokens": 0,
     "ignore_eos": False, "bad_words": [], "continue_final_message": False,
     "add_generation_prompt": True, "skip_special_tokens": True, "length_penalty": 1.0,
@@ -169,12 +176,6 @@ def test_numbers_that_nothing_holds_name_their_field(
     error = _refusal(server, server.http.post(path, content=content.encode()), 400)
     assert error["param"] == "temperature"
     assert error["message"].startswith("temperature: ")
-
-
-def test_several_prompts_are_called_so(server: RunningServer) -> None:
-    body = COMPLETION | {"prompt": ["a", "b"]}
-    error = _refusal(server, server.http.post(COMPLETION_PATH, json=body), 400)
-    assert "several prompts" in error["message"]
 
 
 @pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
@@ -213,6 +214,7 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
     # The core's programs are from before there were alternatives.
     ({"logprobs": True, "top_logprobs": 3}, "top_logprobs", "unsupported_parameter"),
     ({"return_token_timestamps": True}, "return_token_timestamps", "invalid_value"),
+    ({"echo": True}, "echo", "unsupported_parameter"),
 ]  # fmt: skip
 
 COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
@@ -220,10 +222,26 @@ COMPLETION_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"prompt": {"a": 1}}, "prompt", "invalid_type"),
     ({"prompt": ""}, "prompt", "invalid_value"),
     ({"prompt": []}, "prompt", "invalid_value"),
-    ({"prompt": ["a", "b"]}, "prompt", "unsupported_parameter"),
-    ({"prompt": [[1], [2]]}, "prompt", "unsupported_parameter"),
+    ({"prompt": ["a", 5]}, "prompt", "invalid_value"),
+    ({"prompt": [[1], 5]}, "prompt", "invalid_value"),
+    ({"prompt": ["a"] * 257}, "prompt", "invalid_value"),
+    ({"prompt": ["a"] * 129, "n": 2}, "n", "invalid_value"),
+    ({"prompt": ["a", "b", "", "c"]}, "prompt[2]", "invalid_value"),
+    ({"prompt": [[1], [2, 100_000]]}, "prompt[1]", "invalid_value"),
+    ({"prompt": ["a", "x" * 400]}, "prompt[1]", "context_length_exceeded"),
+    ({"prompt": [[]]}, "prompt[0]", "invalid_value"),
+    ({"prompt": ["a", "x" * 100], "max_tokens": 200}, "max_tokens", "context_length_exceeded"),
+    ({"prompt": [[1, True]]}, "prompt[0][1]", "invalid_type"),
     ({"prompt": [1, 100_000]}, "prompt", "invalid_value"),
     ({"prompt": "x" * 400}, "prompt", "context_length_exceeded"),
+    ({"echo": True, "logprobs": 0}, "logprobs", "unsupported_parameter"),
+    (
+        {"echo": True, "logprobs": 0, "prompt_logprobs": 1},
+        "prompt_logprobs",
+        "unsupported_parameter",
+    ),
+    ({"echo": True, "max_tokens": -1}, "max_tokens", "invalid_value"),
+    ({"echo": "yes"}, "echo", "invalid_type"),
     ({"logprobs": 2}, "logprobs", "unsupported_parameter"),
     ({"logprobs": 21}, "logprobs", "invalid_value"),
     ({"logprobs": -1}, "logprobs", "invalid_value"),
@@ -314,5 +332,13 @@ def test_nothing_invalid_reaches_the_worker(server: RunningServer) -> None:
 
 
 def test_what_isn_t_supported_is_to_be_left_out(server: RunningServer) -> None:
-    response = server.http.post(CHAT_PATH, json=CHAT | {"echo": True})
-    assert _refusal(server, response, 400)["message"] == "echo is not supported. Leave it out"
+    response = server.http.post(CHAT_PATH, json=CHAT | {"use_beam_search": True})
+    message = _refusal(server, response, 400)["message"]
+    assert message == "use_beam_search is not supported. Leave it out"
+
+
+def test_one_of_several_prompts_is_named_whatever_is_wrong_with_it(server: RunningServer) -> None:
+    body = COMPLETION | {"prompt": ["a", "x" * 100, "b"], "max_tokens": 200}
+    message = _refusal(server, server.http.post(COMPLETION_PATH, json=body), 400)["message"]
+    assert message.startswith("max_tokens: ")
+    assert "(prompt[1])" in message

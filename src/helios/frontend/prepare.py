@@ -19,7 +19,7 @@ from helios.frontend.grammar.envelope import Constraint
 from helios.frontend.grammar.structure import Structure
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
-from helios.frontend.prompts import Prompt, PromptMaker, ShownPrompt
+from helios.frontend.prompts import LONGEST_CONTEXT, TOO_LONG, Prompt, PromptMaker, ShownPrompt
 from helios.frontend.prompts import PromptTooLongError as PromptTooLongError
 from helios.frontend.responses import ResponseReading, ResponseStart
 from helios.frontend.sampling import SEEDS, SamplingResolver, UnsupportedParameterError
@@ -212,8 +212,8 @@ class Preparer:
         left = context - prompt_tokens
         if left < 1:
             raise PromptTooLongError(
-                f"the prompt has {prompt_tokens} tokens, and prompt and output together may have"
-                f" {context}",
+                f"{TOO_LONG} {prompt_tokens} tokens, and {LONGEST_CONTEXT} {context}, output"
+                " included",
                 where=where,
                 remedy=f"Shorten the prompt to at most {context - 1} tokens",
             )
@@ -228,7 +228,7 @@ class Preparer:
         if asked > left:
             raise PromptTooLongError(
                 f"{asked} output tokens after a prompt of {prompt_tokens} tokens make"
-                f" {prompt_tokens + asked}, and the model's context holds {context}",
+                f" {prompt_tokens + asked}, and {LONGEST_CONTEXT} {context}",
                 where="max_tokens",
                 remedy=f"Ask for at most {left}, or shorten the prompt",
             )

@@ -22,6 +22,10 @@ from helios.frontend.tokenizer import Tokenizer
 # A noncharacter that the marker guard refuses in a client's text.
 _LAST: Final = "\ufdd3"
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
+# Clients that shorten a conversation know from these words that it is needed: they are those of
+# other servers.
+TOO_LONG: Final = "the prompt is too long: it has"
+LONGEST_CONTEXT: Final = "this model's maximum context length is"
 
 
 class PromptTooLongError(RequestError):
@@ -138,8 +142,7 @@ class PromptMaker:
         doesn't have, and for more than its context holds."""
         if len(ids) > self.max_context_tokens:
             raise PromptTooLongError(
-                f"there are {len(ids)} ids, and the model's context holds"
-                f" {self.max_context_tokens}",
+                f"there are {len(ids)} ids, and {LONGEST_CONTEXT} {self.max_context_tokens}",
                 where=where,
                 remedy="Send them in parts",
             )
@@ -191,8 +194,7 @@ class PromptMaker:
         if len(data) < context or (least := self.tokenizer.least_tokens(data)) < context:
             return
         raise PromptTooLongError(
-            f"the prompt has at least {least} tokens, and prompt and output together may have"
-            f" {context}",
+            f"{TOO_LONG} at least {least} tokens, and {LONGEST_CONTEXT} {context}, output included",
             where=where,
             remedy=f"Shorten the prompt to at most {context - 1} tokens",
         )

@@ -9,7 +9,7 @@ and lets no other thread run meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -30,6 +30,28 @@ class AddedToken(msgspec.Struct, frozen=True):
     normalized: bool = True
 
 
+class Decoder(msgspec.Struct, frozen=True):
+    """How spellings become text: a step, or a sequence of them. Which fields mean something is for
+    `type` to say."""
+
+    type: str | None = None
+    decoders: tuple[Decoder, ...] = ()
+    pattern: dict[str, str] = {}
+    content: str = ""
+    start: int = 0
+    stop: int = 0
+    replacement: str = _WORD_BOUNDARY
+    prepend_scheme: str = "always"
+
+    def steps(self) -> Iterator[Decoder]:
+        """All steps, nested sequences flattened."""
+        if self.type == "Sequence":
+            for step in self.decoders:
+                yield from step.steps()
+        else:
+            yield self
+
+
 class _Model(msgspec.Struct):
     """Ids by spelling, or (Unigram) the spellings in order, each with its score."""
 
@@ -41,7 +63,7 @@ class _File(msgspec.Struct):
 
     model: _Model
     added_tokens: list[AddedToken] = []
-    decoder: dict[str, Any] | None = None
+    decoder: Decoder | None = None
 
 
 def _byte_of_character() -> dict[str, int]:
@@ -70,7 +92,7 @@ def read_token_bytes(data: bytes) -> TokenBytes:
     """Those of a tokenizer.json. Raises CoreError as `Tokenizer` does."""
     try:
         file = msgspec.json.decode(data, type=_File)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise unreadable(str(error)) from error
     vocabulary = file.model.vocab
     spellings = (
@@ -93,7 +115,7 @@ class TokenBytes:
     def __init__(
         self,
         added: Iterable[AddedToken],
-        decoder: dict[str, Any] | None,
+        decoder: Decoder | None,
         spelling: Callable[[int], str | None],
     ) -> None:
         self.added: dict[int, AddedToken] = {token.id: token for token in added}
@@ -106,25 +128,23 @@ class TokenBytes:
         self._bytes: dict[int, bytes] = {}
         self._read_decoder(decoder)
 
-    def _read_decoder(self, decoder: dict[str, Any] | None) -> None:
-        steps = list(_decoder_steps(decoder))
+    def _read_decoder(self, decoder: Decoder | None) -> None:
+        steps = [] if decoder is None else list(decoder.steps())
         for step in steps:
-            match step.get("type"):
+            match step.type:
                 case "ByteLevel":
                     self.byte_level = True
                 case "ByteFallback":
                     self._byte_fallback = True
                 case "Fuse":
                     pass
-                case "Replace" if isinstance(step.get("pattern"), dict) and (
-                    "String" in step["pattern"]
-                ):
-                    self._replacements.append((step["pattern"]["String"], step["content"]))
-                case "Strip" if (step.get("content"), step.get("stop")) == (" ", 0):
-                    self.strips_leading_space = step["start"] == 1
+                case "Replace" if "String" in step.pattern:
+                    self._replacements.append((step.pattern["String"], step.content))
+                case "Strip" if (step.content, step.stop) == (" ", 0):
+                    self.strips_leading_space = step.start == 1
                 case "Metaspace":
-                    self._replacements.append((step.get("replacement", _WORD_BOUNDARY), " "))
-                    self.strips_leading_space = step.get("prepend_scheme", "always") != "never"
+                    self._replacements.append((step.replacement, " "))
+                    self.strips_leading_space = step.prepend_scheme != "never"
                 case kind:
                     raise CoreError(
                         f"decoder step {kind!r} is not supported",
@@ -176,14 +196,3 @@ class TokenBytes:
             except ValueError:
                 return spelling.encode()
         return spelling.encode()
-
-
-def _decoder_steps(decoder: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """The decoder's steps, nested sequences flattened."""
-    if decoder is None:
-        return
-    if decoder.get("type") == "Sequence":
-        for step in decoder.get("decoders", []):
-            yield from _decoder_steps(step)
-    else:
-        yield decoder

@@ -17,7 +17,7 @@ import tokenizers
 
 from helios.errors import HeliosError, RequestError
 from helios.frontend.text_bound import TextBound, text_bound
-from helios.frontend.token_bytes import AddedToken, TokenBytes, unreadable
+from helios.frontend.token_bytes import AddedToken, Decoder, TokenBytes, unreadable
 
 __all__ = ["AddedToken", "Tokenizer", "encode_alone"]
 
@@ -32,7 +32,7 @@ class _Head(msgspec.Struct):
     """The parts of a tokenizer.json that the library doesn't show."""
 
     added_tokens: list[AddedToken] = []
-    decoder: dict[str, Any] | None = None
+    decoder: Decoder | None = None
     normalizer: dict[str, Any] | None = None
     pre_tokenizer: dict[str, Any] | None = None
     model: _Model = msgspec.field(default_factory=_Model)

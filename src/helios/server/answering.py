@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from helios.errors import HeliosError
@@ -41,7 +42,7 @@ class Answer:
         self,
         choices: Sequence[Choice],
         presenter: Presenter,
-        totals: Callable[[Step], Totals],
+        totals: Callable[[int], Totals],
         watch: Callable[[Submit], AnswerWatch],
         *,
         merges: bool,
@@ -59,6 +60,11 @@ class Answer:
         self.error: ApiError | None = None
         self._waiting: list[RequestEvent] = []
         self._failure: HeliosError | None = None
+        # Prompt tokens that each prompt's first choice reused; choices that haven't shown their
+        # prompt's scores, and what came of them before these were known.
+        self._reused: dict[int, int] = {}
+        self._unshown = {choice.index for choice in choices if choice.scored is not None}
+        self._held: list[tuple[Choice, RequestEvent]] = []
         self.outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     # ------------------------------------------------------------ as a recipient
@@ -108,11 +114,29 @@ class Answer:
         self._pushed()
 
     def _push(self, choice: Choice, event: RequestEvent) -> None:
+        unshown = choice.index in self._unshown
+        if unshown and isinstance(event, TokensEvent) and not choice.hears_scores(event):
+            self._held.append((choice, event))
+            return
         step = step_of(choice, event, text_only=self._text_only)
+        if unshown:
+            self._unshown.discard(choice.index)
+            assert choice.scored is not None
+            step = replace(step, prompt=choice.scored.tokens)
+        if choice.leads:
+            self._reused[choice.index] = step.reused_prompt_tokens
         if step.finish is not None:
             self._running -= 1
             self.finishes[step.index] = step.finish
         self._accept(step)
+        if unshown and self._held:
+            held, self._held = self._held, []
+            for waiting in held:
+                self._push(*waiting)
+
+    def _all_totals(self) -> Totals:
+        """What is known once all choices have ended."""
+        return self._totals(sum(self._reused.values()))
 
     # ------------------------------------------------------------ what kinds of answers do
 
@@ -139,7 +163,7 @@ class WholeAnswer(Answer):
         self,
         choices: Sequence[Choice],
         presenter: Presenter,
-        totals: Callable[[Step], Totals],
+        totals: Callable[[int], Totals],
         watch: Callable[[Submit], AnswerWatch],
     ) -> None:
         super().__init__(choices, presenter, totals, watch, merges=False)
@@ -152,7 +176,7 @@ class WholeAnswer(Answer):
         if self._running:
             return
         answers = [ChoiceSteps(s, self.finishes[index]) for index, s in enumerate(self._steps)]
-        self.outcome.set_result(self._presenter.body(answers, self._totals(self._steps[0][-1])))
+        self.outcome.set_result(self._presenter.body(answers, self._all_totals()))
 
 
 def _merged_by_request(events: Sequence[RequestEvent]) -> list[RequestEvent]:

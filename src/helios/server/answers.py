@@ -89,6 +89,29 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     ] = []
 
 
+class PromptLogprob(msgspec.Struct, frozen=True):
+    """A token in a place of the prompt."""
+
+    logprob: Annotated[float, Meta(description="Natural log-probability under the raw logits.")]
+    rank: Annotated[
+        int | None,
+        Meta(
+            description="Its place among all tokens, likeliest first and from 1; null where the"
+            " model was prepared before its programs reported it."
+        ),
+    ]
+    decoded_token: Annotated[
+        str, Meta(description="The token's text; half characters as replacement characters.")
+    ]
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+_PROMPT_LOGPROBS = (
+    "With `prompt_logprobs`: for each prompt token the token itself and so many of the likeliest in"
+    " its place, by their ids; null for the first."
+)
+
+
 class ChatLogprobs(msgspec.Struct, frozen=True):
     """Log-probabilities of a chat answer or chunk."""
 
@@ -135,6 +158,9 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     prompt_token_ids: Annotated[list[int] | UnsetType, Meta(description=_PROMPT_IDS)] = UNSET
     reused_prompt_tokens: Annotated[int | UnsetType, Meta(description=_REUSED)] = UNSET
     performance: Annotated[Performance | UnsetType, Meta(description=_PERFORMANCE)] = UNSET
+    prompt_logprobs: Annotated[PromptLogprobs | UnsetType, Meta(description=_PROMPT_LOGPROBS)] = (
+        UNSET
+    )
 
 
 class ChatDelta(msgspec.Struct, frozen=True):
@@ -191,6 +217,10 @@ class ChatChunk(msgspec.Struct, frozen=True):
     performance: Annotated[
         Performance | UnsetType, Meta(description=f"{_PERFORMANCE} In the last choice chunk.")
     ] = UNSET
+    prompt_logprobs: Annotated[
+        PromptLogprobs | UnsetType,
+        Meta(description=f"{_PROMPT_LOGPROBS} In each choice's first chunk."),
+    ] = UNSET
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
@@ -198,17 +228,21 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
     tokens: Annotated[list[str], Meta(description="Each token's text.")]
     token_logprobs: Annotated[
-        list[float], Meta(description="Natural log-probabilities under the raw logits.")
+        list[float | None],
+        Meta(
+            description="Natural log-probabilities under the raw logits; null for a prompt's first"
+            " token."
+        ),
     ]
     text_offset: Annotated[
         list[int],
-        Meta(description="Characters of output text before each token."),
+        Meta(description="Characters of text before each token, the prompt's with `echo`."),
     ]
     top_logprobs: Annotated[
-        list[dict[str, float]] | None,
+        list[dict[str, float] | None] | None,
         Meta(
             description="With `logprobs` above 0: the likeliest tokens in its place by their text,"
-            " likeliest first, and the generated one."
+            " likeliest first, and the one that is there; null for a prompt's first token."
         ),
     ] = None
 
@@ -216,12 +250,24 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 class CompletionChoice(msgspec.Struct, frozen=True):
     """One continuation, or a chunk's part of it."""
 
-    text: Annotated[str, Meta(description="Generated text; in a chunk, text to append.")]
+    text: Annotated[
+        str,
+        Meta(
+            description="Generated text, after the prompt's with `echo`; in a chunk, text to add."
+        ),
+    ]
     finish_reason: Annotated[
         FinishReason | None, Meta(description=f"Null until the last choice chunk. {_FINISH}")
     ]
     logprobs: Annotated[CompletionLogprobs | None, Meta(description="With `logprobs`.")] = None
-    index: Annotated[int, Meta(description=_INDEX)] = 0
+    index: Annotated[
+        int,
+        Meta(description="The choice's number, from 0: answer j to prompt i has i · `n` + j."),
+    ] = 0
+    prompt_logprobs: Annotated[
+        PromptLogprobs | UnsetType,
+        Meta(description=f"{_PROMPT_LOGPROBS} In a stream, in the choice's first chunk."),
+    ] = UNSET
 
 
 class Completion(msgspec.Struct, frozen=True):

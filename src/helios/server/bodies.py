@@ -5,7 +5,7 @@ What the types can't say, such as which values are not supported, `validation` c
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,10 @@ from helios.server.message_bodies import ContentPart as ContentPart
 
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
 _ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
+
+
+PROMPTS_LIMIT: Final = 256  # of one request
+ANSWERS_LIMIT: Final = 256  # to all prompts of one request
 
 
 def _range(low: float, high: float) -> dict[str, float]:
@@ -191,6 +195,17 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
             " of at most 64 tokens."
         ),
     ] = None
+    prompt_logprobs: Annotated[
+        int | None,
+        Meta(
+            description="Return each prompt token's log-probability (natural, of the raw logits)"
+            " and those of so many of the likeliest in its place. Nothing of it is then reused.",
+            extra_json_schema=_range(0, TOP_CAPACITY),
+        ),
+    ] = None
+    logprobs_mode: Annotated[
+        str | None, Meta(description=f"`raw_logprobs` alone. {_UNSUPPORTED}")
+    ] = None
     user: Annotated[Any, Meta(description=_ACCEPTED)] = None
     metadata: Annotated[Any, Meta(description=_ACCEPTED)] = None
     store: Annotated[Any, Meta(description=_ACCEPTED)] = None
@@ -247,6 +262,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     web_search_options: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
     prediction: Annotated[Any, Meta(description=_ACCEPTED)] = None
     parallel_tool_calls: Annotated[Any, Meta(description=_ACCEPTED)] = None
+    echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
 
 
 class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
@@ -254,7 +270,11 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
 
     prompt: Annotated[
         str | list[int | str | list[int]],
-        Meta(description="Text or token ids to continue; a list with one of them will do too."),
+        Meta(
+            description="Text or token ids to continue, or a list of such prompts, at most"
+            f" {PROMPTS_LIMIT}. Each gets `n` answers: those to prompt i have the numbers from"
+            f" i · `n` on; all together at most {ANSWERS_LIMIT}."
+        ),
     ]
     logprobs: Annotated[
         int | None,
@@ -264,7 +284,13 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
             extra_json_schema=_range(0, TOP_CAPACITY),
         ),
     ] = None
-    echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
+    echo: Annotated[
+        bool | None,
+        Meta(
+            description="Begin each answer with its prompt; with `logprobs` its tokens have theirs,"
+            " too. `max_tokens` may then be 0."
+        ),
+    ] = None
     return_token_ids: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
     return_token_timestamps: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = (
         None

@@ -8,29 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from helios.errors import RequestError
 from helios.frontend.chat_options import ChatOptions
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.server.bodies import GenerationRequest
+from helios.server.chat_presentation import ChatPresenter
+from helios.server.completion_presentation import CompletionPresenter
 from helios.server.observation import UNOBSERVED, Observation
-from helios.server.presentation import (
-    AnswerIdentity,
-    ChatPresenter,
-    CompletionPresenter,
-    Presenter,
-)
+from helios.server.presentation import AnswerIdentity, Presenter
 from helios.server.validation import (
     chat_messages,
+    completion_prompts,
     decode_chat,
     decode_completion,
-    single_prompt,
+    lists_prompts,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A generation request, whichever API it came by. `field_names` are the client's names of
-    options where they differ; `ignored` are body fields without meaning here. `present` takes the
-    prompt's tokens, too. `choices` is how many answers are wanted."""
+    options where they differ; `ignored` are body fields without meaning here. `prepare` makes a
+    request of each prompt, `present` takes one for each choice. `choices` is how many answers are
+    wanted to each prompt."""
 
     model: str
     stream: bool
@@ -38,8 +38,8 @@ class Call:
     ignored: tuple[str, ...]
     id_prefix: str
     field_names: Mapping[str, str]
-    prepare: Callable[[Preparer], PreparedRequest]
-    present: Callable[[AnswerIdentity, Sequence[int]], Presenter]
+    prepare: Callable[[Preparer], list[PreparedRequest]]
+    present: Callable[[AnswerIdentity, Sequence[PreparedRequest]], Presenter]
     observation: Observation = UNOBSERVED
     choices: int = 1
 
@@ -48,25 +48,28 @@ def chat_call(data: bytes) -> Call:
     """A chat body as a call. Raises ApiError 400."""
     decoded = decode_chat(data)
     request = decoded.request
-    options = _options(request, request.top_logprobs)
+    options = _options(request, request.top_logprobs, request.prompt_logprobs)
     include_usage = _include_usage(request)
 
-    def prepare(preparer: Preparer) -> PreparedRequest:
-        return preparer.prepare_chat(
-            chat_messages(request.messages),
-            options,
-            chat=ChatOptions(variables=request.chat_template_kwargs or {}),
-        )
+    def prepare(preparer: Preparer) -> list[PreparedRequest]:
+        return [
+            preparer.prepare_chat(
+                chat_messages(request.messages),
+                options,
+                chat=ChatOptions(variables=request.chat_template_kwargs or {}),
+            )
+        ]
 
     observation = Observation(bool(request.return_token_ids), bool(request.return_token_timestamps))
 
-    def present(identity: AnswerIdentity, prompt_tokens: Sequence[int]) -> Presenter:
+    def present(identity: AnswerIdentity, requests: Sequence[PreparedRequest]) -> Presenter:
         return ChatPresenter(
             identity,
             logprobs=bool(request.logprobs),
             include_usage=include_usage,
             observation=observation,
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=requests[0].prompt_tokens,
+            scores=request.prompt_logprobs,
         )
 
     return Call(
@@ -87,29 +90,55 @@ def completion_call(data: bytes) -> Call:
     """A completions body as a call. Raises ApiError 400."""
     decoded = decode_completion(data)
     request = decoded.request
-    prompt = single_prompt(request)
-    options = _options(request, request.logprobs)
+    prompts, listed = completion_prompts(request), lists_prompts(request)
+    echo = bool(request.echo)
+    wanted = [request.prompt_logprobs, request.logprobs if echo else None]
+    scores = max((count for count in wanted if count is not None), default=None)
+    options = _options(request, request.logprobs, scores)
     include_usage = _include_usage(request)
 
-    def prepare(preparer: Preparer) -> PreparedRequest:
-        return preparer.prepare_completion(prompt, options)
+    def prepare(preparer: Preparer) -> list[PreparedRequest]:
+        found = []
+        for index, prompt in enumerate(prompts):
+            try:
+                found.append(preparer.prepare_completion(prompt, options, shown=echo))
+            except RequestError as error:
+                if not listed:
+                    raise
+                raise _of_prompt(index, error) from None
+        return found
 
-    def present(identity: AnswerIdentity, prompt_tokens: Sequence[int]) -> Presenter:
+    def present(identity: AnswerIdentity, requests: Sequence[PreparedRequest]) -> Presenter:
         return CompletionPresenter(
-            identity, logprobs=request.logprobs is not None, include_usage=include_usage
+            identity,
+            requests,
+            logprobs=request.logprobs,
+            scores=request.prompt_logprobs,
+            include_usage=include_usage,
         )
 
+    field_names = {"max_tokens": _limit_field(request), "top_logprobs": "logprobs"}
+    if scores != request.prompt_logprobs:
+        field_names["prompt_logprobs"] = "logprobs"
     return Call(
         model=request.model,
         stream=bool(request.stream),
         include_usage=include_usage,
         ignored=decoded.ignored,
         id_prefix="cmpl",
-        field_names={"max_tokens": _limit_field(request), "top_logprobs": "logprobs"},
+        field_names=field_names,
         prepare=prepare,
         present=present,
         choices=_choices(request),
     )
+
+
+def _of_prompt(index: int, error: RequestError) -> RequestError:
+    """An error that says which of several prompts it is about."""
+    name, rest = f"prompt[{index}]", error.where.removeprefix("prompt")
+    if rest != error.where and rest[:1] in ("", "["):
+        return type(error)(error.what, where=name + rest, remedy=error.remedy)
+    return type(error)(f"{error.what} ({name})", where=error.where, remedy=error.remedy)
 
 
 def _limit_field(request: GenerationRequest) -> str:
@@ -120,7 +149,9 @@ def _choices(request: GenerationRequest) -> int:
     return 1 if request.n is None else request.n
 
 
-def _options(request: GenerationRequest, top_logprobs: int | None) -> GenerationOptions:
+def _options(
+    request: GenerationRequest, top_logprobs: int | None, prompt_logprobs: int | None
+) -> GenerationOptions:
     return GenerationOptions(
         max_tokens=getattr(request, _limit_field(request)),
         temperature=request.temperature,
@@ -141,6 +172,7 @@ def _options(request: GenerationRequest, top_logprobs: int | None) -> Generation
         allowed_token_ids=request.allowed_token_ids,
         bad_words=request.bad_words,
         top_logprobs=top_logprobs,
+        prompt_logprobs=prompt_logprobs,
     )
 
 

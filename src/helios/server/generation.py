@@ -35,7 +35,7 @@ from helios.server.intake import read_body
 from helios.server.lifecycle import Lifecycle, ServedModel
 from helios.server.metrics import HttpMetrics
 from helios.server.model_names import check_model
-from helios.server.observation import Step, Stopwatch, Totals
+from helios.server.observation import Stopwatch, Totals
 from helios.server.options import HttpOptions
 from helios.server.presentation import AnswerIdentity
 from helios.server.running import RunningRequest, RunningRequests
@@ -114,10 +114,10 @@ class GenerationEndpoint:
     ) -> None:
         deadline = Deadline(began, self._options.limits.request_timeout_s)
         async with deadline.bounds():
-            requests = await self._prepare(call, model)
-        choices = begin_choices(requests, model, self._request_ids, call.observation, request)
+            prompts = await self._prepare(call, model)
+        choices = begin_choices(prompts, model, self._request_ids, call.observation, request)
         identity = AnswerIdentity.make(call.id_prefix, model.served_id, model.system_fingerprint)
-        presenter = call.present(identity, requests[0].prompt_tokens)
+        presenter = call.present(identity, [one for choices in prompts for one in choices])
         headers = ignored_header(call.ignored)
         watched = functools.partial(self._metrics.watch, began=began)
         totals = functools.partial(_totals, choices, watch)
@@ -154,29 +154,28 @@ class GenerationEndpoint:
             last = await answer_of(request, choices, streamed)
         await writer.end(last)
 
-    async def _prepare(self, call: Call, model: ServedModel) -> list[PreparedRequest]:
-        """A request for each choice."""
+    async def _prepare(self, call: Call, model: ServedModel) -> list[list[PreparedRequest]]:
+        """Of each prompt, a request for each choice."""
         work = functools.partial(call.prepare, model.frontend.preparer)
         try:
             prepared = await self._metrics.preparations.run(model.preparation, work)
-            return choices_of(prepared, call.choices)
+            return [choices_of(prompt, call.choices) for prompt in prepared]
         except RequestError as error:
             raise from_request_error(error, call.field_names) from None
 
 
-def _totals(choices: Sequence[Choice], watch: Stopwatch, first: Step) -> Totals:
-    """`first` is a step of the first choice: the others reuse the prompt that it computes, which
-    is counted once."""
+def _totals(choices: Sequence[Choice], watch: Stopwatch, reused: int) -> Totals:
+    """`reused` counts what the first choice of each prompt did: the others reuse the prompt that
+    it computes, which is counted once."""
     prompt, output = _token_counts(choices)
-    reused = first.reused_prompt_tokens
     usage = Usage(prompt, output, prompt + output, PromptTokensDetails(reused))
     return Totals(usage, reused, watch.performance(reused))
 
 
 def _token_counts(choices: Sequence[Choice]) -> tuple[int, int]:
-    """Tokens of the prompt, which is counted once, and those generated so far."""
-    output = sum(choice.pipeline.output_tokens for choice in choices)
-    return choices[0].pipeline.prompt_tokens, output
+    """Tokens of the prompts, each of which is counted once, and those generated so far."""
+    prompt = sum(choice.pipeline.prompt_tokens for choice in choices if choice.leads)
+    return prompt, sum(choice.pipeline.output_tokens for choice in choices)
 
 
 @contextmanager

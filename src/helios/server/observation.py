@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helios.frontend.output import OutputDelta
+from helios.frontend.output import OutputDelta, PromptToken
 from helios.server.answers import FinishReason, Performance, Usage
 
 
@@ -31,13 +31,15 @@ UNOBSERVED: Final = Observation()
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one event of the worker added to a choice, whose number is `index`. A choice's last step
-    has a finish. `completed_ns` is 0 unless the request is timed."""
+    has a finish. `completed_ns` is 0 unless the request is timed. `prompt` is there in the first
+    step of a choice whose prompt is scored."""
 
     delta: OutputDelta
     finish: FinishReason | None = None
     completed_ns: int = 0
     reused_prompt_tokens: int = 0
     index: int = 0
+    prompt: tuple[PromptToken, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

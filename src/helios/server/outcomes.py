@@ -41,6 +41,8 @@ def merged(events: Sequence[RequestEvent]) -> RequestEvent:
         last.reused_prompt_tokens,
         alternatives,
         last.completed_ns,
+        first.prompt_ranks,
+        first.prompt_alternatives,
     )
 
 

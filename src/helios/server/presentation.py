@@ -1,7 +1,8 @@
-"""Steps to wire: the JSON body of an answer, or the chunks of its stream.
+"""What turns an answer's steps into JSON: the interface of presenters, and what both of them use.
 
-One presenter a request, chat or plain; both have the same four methods, so `generation` doesn't
-know which API it serves. Framing as server-sent events is `sse`'s.
+One presenter a request, of `chat_presentation` or `completion_presentation`; both have the same
+four methods, so `generation` doesn't know which API it serves. Framing as server-sent events is
+`sse`'s.
 """
 
 from __future__ import annotations
@@ -12,28 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-from msgspec import UNSET, UnsetType
-
-from helios.frontend.output import Alternative, OutputDelta, TokenText
-from helios.server.answers import (
-    AssistantMessage,
-    ChatChoice,
-    ChatChunk,
-    ChatChunkChoice,
-    ChatCompletion,
-    ChatDelta,
-    ChatLogprobs,
-    Completion,
-    CompletionChoice,
-    CompletionLogprobs,
-    TokenLogprob,
-    TopLogprob,
-    Usage,
-)
-from helios.server.observation import UNOBSERVED, ChoiceSteps, Observation, Step, Totals
-
-_encoder = msgspec.json.Encoder()
+from helios.frontend.output import Alternative, PromptToken, TokenText
+from helios.server.answers import PromptLogprob, PromptLogprobs, Usage
+from helios.server.observation import ChoiceSteps, Step, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,218 +55,26 @@ class Presenter(Protocol):
         """The whole answer as one JSON object, its choices in order."""
 
 
-class ChatPresenter:
-    """Chat answers. `include_usage` adds the `usage` field to every chunk; `prompt_tokens` are
-    shown to who observes."""
-
-    def __init__(
-        self,
-        identity: AnswerIdentity,
-        *,
-        logprobs: bool,
-        include_usage: bool,
-        observation: Observation = UNOBSERVED,
-        prompt_tokens: Sequence[int] = (),
-    ) -> None:
-        self._identity = identity
-        self._logprobs = logprobs
-        self._usage: UnsetType | None = None if include_usage else UNSET
-        self._observation = observation
-        self._prompt_ids = list(prompt_tokens) if observation.token_ids else UNSET
-        self.text_only = not logprobs and not observation.token_ids
-
-    def opening(self, choices: int = 1) -> list[bytes]:
-        """One chunk a choice with the role, and the prompt's ids for who observes."""
-        role = ChatDelta("assistant", "")
-        openings = [
-            self._chunk([ChatChunkChoice(role, index=index)], self._usage)
-            for index in range(choices)
-        ]
-        return [
-            _encoder.encode(msgspec.structs.replace(opening, prompt_token_ids=self._prompt_ids))
-            for opening in openings
-        ]
-
-    def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
-        """A chunk for each observed token; then text, log-probabilities and finish reason, as far
-        as there are any."""
-        delta, finish = step.delta, step.finish
-        chunks = self._observed(step) if self._observation.token_ids else []
-        logprobs = self._chat_logprobs(delta.tokens) if delta.tokens else None
-        if not delta.text and finish is None and logprobs is None:
-            return chunks
-        content = delta.text if delta.text or logprobs is not None else UNSET
-        choice = ChatChunkChoice(ChatDelta(content=content), finish, logprobs, step.index)
-        chunk = self._chunk([choice], self._usage)
-        if totals is not None and self._observation.token_ids:
-            chunk = msgspec.structs.replace(
-                chunk,
-                usage=totals.usage if self._usage is UNSET else None,
-                reused_prompt_tokens=totals.reused_prompt_tokens,
-                performance=totals.performance or UNSET,
-            )
-        chunks.append(_encoder.encode(chunk))
-        return chunks
-
-    def _observed(self, step: Step) -> list[bytes]:
-        """One chunk a token, with nothing else."""
-        times = [step.completed_ns] if self._observation.timed else UNSET
-        return [
-            _encoder.encode(
-                self._chunk(
-                    [
-                        ChatChunkChoice(
-                            ChatDelta(), token_ids=[token.token], token_timestamps_ns=times
-                        )
-                    ],
-                    self._usage,
-                )
-            )
-            for token in step.delta.tokens
-        ]
-
-    def usage_chunk(self, usage: Usage) -> bytes:
-        """The chunk that only counts."""
-        return _encoder.encode(self._chunk([], usage))
-
-    def body(self, answers: Sequence[ChoiceSteps], totals: Totals) -> bytes:
-        """The whole answer as one JSON object."""
-        identity = self._identity
-        choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
-        observed = self._observation.token_ids
-        return _encoder.encode(
-            ChatCompletion(
-                identity.id,
-                identity.created,
-                identity.model,
-                identity.system_fingerprint,
-                choices,
-                totals.usage,
-                prompt_token_ids=self._prompt_ids,
-                reused_prompt_tokens=totals.reused_prompt_tokens if observed else UNSET,
-                performance=totals.performance or UNSET,
-            )
-        )
-
-    def _choice(self, index: int, answer: ChoiceSteps) -> ChatChoice:
-        observation = self._observation
-        tokens = [token for step in answer.steps for token in step.delta.tokens]
-        text = "".join(step.delta.text for step in answer.steps)
-        ids: list[int] | UnsetType = UNSET
-        times: list[int] | UnsetType = UNSET
-        if observation.token_ids:
-            ids = [token.token for token in tokens]
-        if observation.timed:
-            times = [step.completed_ns for step in answer.steps for _ in step.delta.tokens]
-        return ChatChoice(
-            AssistantMessage(text),
-            answer.finish,
-            self._chat_logprobs(tokens),
-            index,
-            token_ids=ids,
-            token_timestamps_ns=times,
-        )
-
-    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | UnsetType | None) -> ChatChunk:
-        identity = self._identity
-        return ChatChunk(
-            identity.id,
-            identity.created,
-            identity.model,
-            identity.system_fingerprint,
-            choices,
-            usage,
-        )
-
-    def _chat_logprobs(self, tokens: Sequence[TokenText]) -> ChatLogprobs | None:
-        if not self._logprobs:
-            return None
-        return ChatLogprobs(
-            [
-                TokenLogprob(
-                    _text(token),
-                    token.logprob,
-                    list(token.data),
-                    [
-                        TopLogprob(_text(other), other.logprob, list(other.data))
-                        for other in token.alternatives
-                    ],
-                )
-                for token in tokens
-            ]
-        )
-
-
-class CompletionPresenter:
-    """Plain completions. `include_usage` adds the `usage` field to every chunk."""
-
-    def __init__(self, identity: AnswerIdentity, *, logprobs: bool, include_usage: bool) -> None:
-        self._identity = identity
-        self._logprobs = logprobs
-        self.text_only = not logprobs
-        self._usage: UnsetType | None = None if include_usage else UNSET
-
-    def opening(self, choices: int = 1) -> list[bytes]:
-        """Nothing: a continuation has no role."""
-        return []
-
-    def chunks(self, step: Step, totals: Totals | None) -> list[bytes]:
-        """Text, log-probabilities and finish reason, as far as there are any."""
-        delta, finish = step.delta, step.finish
-        logprobs = self._completion_logprobs([delta]) if delta.tokens else None
-        if not delta.text and finish is None and logprobs is None:
-            return []
-        choice = CompletionChoice(delta.text, finish, logprobs, step.index)
-        return [self._encode([choice], self._usage)]
-
-    def usage_chunk(self, usage: Usage) -> bytes:
-        """The chunk that only counts."""
-        return self._encode([], usage)
-
-    def body(self, answers: Sequence[ChoiceSteps], totals: Totals) -> bytes:
-        """The whole answer as one JSON object."""
-        choices = []
-        for index, answer in enumerate(answers):
-            deltas = [step.delta for step in answer.steps]
-            text = "".join(delta.text for delta in deltas)
-            logprobs = self._completion_logprobs(deltas)
-            choices.append(CompletionChoice(text, answer.finish, logprobs, index))
-        return self._encode(choices, totals.usage)
-
-    def _encode(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> bytes:
-        identity = self._identity
-        return _encoder.encode(
-            Completion(
-                identity.id,
-                identity.created,
-                identity.model,
-                identity.system_fingerprint,
-                choices,
-                usage,
-            )
-        )
-
-    def _completion_logprobs(self, deltas: Sequence[OutputDelta]) -> CompletionLogprobs | None:
-        if not self._logprobs:
-            return None
-        tokens = [token for delta in deltas for token in delta.tokens]
-        alternatives = any(token.alternatives for token in tokens)
-        return CompletionLogprobs(
-            [_text(token) for token in tokens],
-            [token.logprob for token in tokens],
-            [token.offset for token in tokens],
-            [_by_text(token) for token in tokens] if alternatives else None,
-        )
-
-
-def _text(token: TokenText | Alternative) -> str:
+def text_of(token: TokenText | PromptToken | Alternative) -> str:
+    """A token's text by itself; half characters as replacement characters."""
     return token.data.decode(errors="replace")
 
 
-def _by_text(token: TokenText) -> dict[str, float]:
-    """The likeliest tokens and the generated one. Of two with the same text the likelier stays."""
-    found: dict[str, float] = {}
-    for other in token.alternatives:
-        found.setdefault(_text(other), other.logprob)
-    found.setdefault(_text(token), token.logprob)
+def prompt_logprobs(prompt: Sequence[PromptToken], count: int) -> PromptLogprobs:
+    """For each token of a scored prompt the token itself and `count` of the likeliest in its place;
+    None for the first."""
+    return [_place(token, count) for token in prompt]
+
+
+def _place(token: PromptToken, count: int) -> dict[int, PromptLogprob] | None:
+    if token.logprob is None:
+        return None
+    found = {token.token: PromptLogprob(token.logprob, token.rank, text_of(token))}
+    for rank, other in enumerate(token.alternatives[:count], 1):
+        found.setdefault(other.token, PromptLogprob(other.logprob, rank, text_of(other)))
     return found
+
+
+def prompt_of(answer: ChoiceSteps) -> tuple[PromptToken, ...]:
+    """The scored prompt of a whole answer; nothing where it isn't known."""
+    return answer.steps[0].prompt or ()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from helios.errors import RequestError
 from helios.frontend.prepare import PreparedRequest, choices
 from helios.frontend.prompts import Prompt, PromptMaker
 from helios.server.calls import Call, chat_call, completion_call
@@ -101,7 +102,13 @@ def render_call(data: bytes) -> PromptCall:
     seeded = raw.get("seed") is not None
 
     def work(model: ServedModel) -> Rendered:
-        prepared = call.prepare(model.frontend.preparer)
+        prepared, *others = call.prepare(model.frontend.preparer)
+        if others:
+            raise RequestError(
+                f"{1 + len(others)} prompts can't be rendered at once",
+                where="prompt",
+                remedy="Send one a request",
+            )
         choices(prepared, call.choices)  # so many must be possible
         return _rendered(prepared, call, model, seeded=seeded)
 

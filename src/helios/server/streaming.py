@@ -34,7 +34,7 @@ class StreamedAnswer(Answer):
         self,
         choices: Sequence[Choice],
         presenter: Presenter,
-        totals: Callable[[Step], Totals],
+        totals: Callable[[int], Totals],
         watch: Callable[[Submit], AnswerWatch],
         writer: BodyWriter,
         *,
@@ -51,7 +51,6 @@ class StreamedAnswer(Answer):
                 request_id: TextChunks(presenter, choice.index)
                 for request_id, choice in self._choices.items()
             }
-        self._first: Step | None = None
         writer.on_resume = self.deliver
         if self._frames:
             self._write()
@@ -70,11 +69,7 @@ class StreamedAnswer(Answer):
             self._frames.append(texts.frame(text))
 
     def _accept(self, step: Step) -> None:
-        if not step.index:
-            self._first = step
-        totals = None
-        if self._first is not None and not self._running:
-            totals = self._totals(self._first)
+        totals = None if self._running else self._all_totals()
         self._frames += [sse.frame(chunk) for chunk in self._presenter.chunks(step, totals)]
         if totals is not None and self._include_usage:
             self._frames.append(sse.frame(self._presenter.usage_chunk(totals.usage)))

@@ -66,8 +66,7 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "verbosity": [],
     "web_search_options": [],
     # what an answer contains
-    "echo": [False],
-    "prompt_logprobs": [],
+    "logprobs_mode": ["raw_logprobs"],
     "return_tokens_as_token_ids": [False],
     "skip_special_tokens": [True],
     "spaces_between_special_tokens": [True],

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.server.bodies import (
+    ANSWERS_LIMIT,
+    PROMPTS_LIMIT,
     ChatMessage,
     ChatRequest,
     CompletionRequest,
@@ -55,6 +58,8 @@ def decode_chat(data: bytes) -> Decoded[ChatRequest]:
     request = decoded.request
     check_messages(request.messages)
     _check_top_logprobs("top_logprobs", request.top_logprobs)
+    if request.echo:
+        raise not_supported("echo", "Use /v1/completions")
     if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs needs logprobs: true. Set it or leave it out")
     if request.return_token_timestamps and not request.return_token_ids:
@@ -78,24 +83,41 @@ def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
     return decoded
 
 
-def single_prompt(request: CompletionRequest) -> str | list[int]:
-    """The prompt of a completions request: text, or token ids."""
+def completion_prompts(request: CompletionRequest) -> list[str | list[int]]:
+    """The prompts of a completions request, each text or token ids. Raises ApiError 400 where they
+    are too many or of no kind."""
     prompt = request.prompt
     if isinstance(prompt, str):
-        return prompt
-    ids = [item for item in prompt if isinstance(item, int)]
-    if len(ids) == len(prompt):
-        return ids
-    if len(prompt) > 1:
+        return [prompt]
+    prompts: list[str | list[int]] = [item for item in prompt if not isinstance(item, int)]
+    if not prompts:
+        return [[item for item in prompt if isinstance(item, int)]]
+    if len(prompts) < len(prompt):
         raise invalid(
             "prompt",
-            "prompt: several prompts in one request are not supported. Send one a request, as text"
-            " or as a list of ids",
-            code="unsupported_parameter",
+            "prompt: mixes token ids with whole prompts. Send a list of ids, or a list of texts and"
+            " lists of ids",
         )
-    only = prompt[0]
-    assert not isinstance(only, int)
-    return only
+    if len(prompts) > PROMPTS_LIMIT:
+        raise invalid(
+            "prompt",
+            f"prompt: {len(prompts)} prompts in one request. Send at most {PROMPTS_LIMIT}",
+        )
+    answers = len(prompts) * (request.n or 1)
+    if 1 <= (request.n or 1) <= CHOICES_LIMIT and answers > ANSWERS_LIMIT:
+        raise invalid(
+            "n",
+            f"n: {request.n} answers to each of {len(prompts)} prompts are {answers}. Ask for at"
+            f" most {ANSWERS_LIMIT} in one request",
+        )
+    return prompts
+
+
+def lists_prompts(request: CompletionRequest) -> bool:
+    """Whether the prompts came as a list, so that each has a place in it."""
+    return any(not isinstance(item, int) for item in request.prompt) and not isinstance(
+        request.prompt, str
+    )
 
 
 def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
@@ -173,6 +195,7 @@ def _check_shared(request: GenerationRequest) -> None:
         raise invalid(
             "max_tokens", "max_tokens and max_completion_tokens are one setting. Give one of them"
         )
+    _check_top_logprobs("prompt_logprobs", request.prompt_logprobs)
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "stream_options needs stream: true. Set it or leave it out")
 

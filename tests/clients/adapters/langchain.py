@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import openai
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 
@@ -15,10 +16,11 @@ from tests.clients.sessions import DEADLINE_S, NO_KEY, Answer, Ask, At, Refusal
 
 
 class LangChain:
-    """Errors are those of OpenAI's SDK, which it uses."""
+    """Errors are those of OpenAI's SDK, which it uses, and kinds of them."""
 
     lacks: Mapping[str, str] = {"models": "ChatOpenAI lists no models"}
     kinds: Mapping[int, str] = KINDS
+    too_long = "ContextOverflowError"
 
     def models(self, at: At) -> list[str]:
         raise NotImplementedError
@@ -59,8 +61,12 @@ class LangChain:
         try:
             self.chat(at, ask)
         except openai.APIStatusError as error:
-            kind = next(k for k in type(error).__mro__ if k.__module__.startswith("openai"))
-            return Refusal(kind.__name__, error.status_code, error.code, error.param)
+            kinds = type(error).__mro__
+            if ContextOverflowError in kinds:
+                name = ContextOverflowError.__name__
+            else:
+                name = next(kind.__name__ for kind in kinds if kind.__module__ == "openai")
+            return Refusal(name, error.status_code, error.code, error.param)
         raise AssertionError("the request was not refused")
 
 

@@ -20,6 +20,7 @@ class LiteLLM:
 
     lacks: Mapping[str, str] = {"code": "LiteLLM's exceptions have no code and no field"}
     kinds: Mapping[int, str] = KINDS
+    too_long = "ContextWindowExceededError"
 
     def models(self, at: At) -> list[str]:
         names = litellm.get_valid_models(

@@ -32,6 +32,7 @@ class Llm:
         "streamed finish": "llm doesn't print why an answer ended",
     }
     kinds: Mapping[int, str] = dict.fromkeys((400, 401, 404, 429), "Error")
+    too_long = "Error"
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="llm-")

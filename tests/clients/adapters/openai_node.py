@@ -22,6 +22,7 @@ class OpenAINode:
 
     lacks: Mapping[str, str] = {}
     kinds: Mapping[int, str] = KINDS
+    too_long = "BadRequestError"
 
     def __init__(self) -> None:
         if shutil.which("node") is None:

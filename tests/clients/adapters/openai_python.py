@@ -24,6 +24,7 @@ class OpenAIPython:
 
     lacks: Mapping[str, str] = {}
     kinds: Mapping[int, str] = KINDS
+    too_long = "BadRequestError"
 
     def models(self, at: At) -> list[str]:
         client = OpenAI(**_settings(at))

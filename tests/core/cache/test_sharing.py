@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -20,33 +19,13 @@ import pytest
 
 from helios.core.partial_files import locked
 from helios.errors import CoreError
-from tests.core.mirror_server import MirrorServer, serving
-from tests.core.sample_core import NAMESPACE, WEIGHTS, write_core
-from tests.core.test_cache import CHUNK, entry, holds_first_chunk, partial, weights
-from tests.core.test_mirrors import BY_NAME, RANGES, locate, url
+from tests.core.cache.cached_core import CHUNK, entry, holds_first_chunk, partial, weights
+from tests.core.mirror_server import MirrorServer
+from tests.core.sample_core import NAMESPACE, WEIGHTS
+from tests.core.test_mirrors import RANGES, locate, url
 
 # Processes start as new interpreters: nothing is shared but the files.
 CONTEXT = multiprocessing.get_context("spawn")
-
-
-@pytest.fixture
-def server() -> Iterator[MirrorServer]:
-    with serving(BY_NAME) as running:
-        yield running
-
-
-@pytest.fixture
-def folder(tmp_path: Path, server: MirrorServer) -> Path:
-    """A core whose weights are on the mirror alone."""
-    folder = write_core(tmp_path / "core")
-    shutil.rmtree(folder / "resources")
-    locate(folder, "weights", url(server, "good", "weights"))
-    return folder
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
 
 
 def _obtain(folder: Path, cache: Path, done: Queue[bool]) -> None:

@@ -12,31 +12,12 @@ from pathlib import Path
 import pytest
 
 from helios.errors import CoreError
-from tests.core.mirror_server import MirrorServer, serving
-from tests.core.sample_core import WEIGHTS, write_core
-from tests.core.test_cache import entry, partial, weights
-from tests.core.test_mirrors import BY_NAME, RANGES, locate, url
+from tests.core.cache.cached_core import entry, partial, weights
+from tests.core.mirror_server import MirrorServer
+from tests.core.sample_core import WEIGHTS
+from tests.core.test_mirrors import RANGES
 
 PRECIOUS = b"precious" * 1000
-
-
-@pytest.fixture
-def server() -> Iterator[MirrorServer]:
-    with serving(BY_NAME) as running:
-        yield running
-
-
-@pytest.fixture
-def folder(tmp_path: Path, server: MirrorServer) -> Path:
-    folder = write_core(tmp_path / "core")
-    shutil.rmtree(folder / "resources")
-    locate(folder, "weights", url(server, "good", "weights"))
-    return folder
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
 
 
 @pytest.fixture

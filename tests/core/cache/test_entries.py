@@ -9,70 +9,20 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helios.core import OpenedCore, ResourceKind, open_core
+from helios.core import ResourceKind, open_core
 from helios.core.cache import ResourceCache, default_cache
 from helios.core.fetch import Fetcher
 from helios.core.mirror import Patience
 from helios.errors import CoreError
-from tests.core.mirror_server import MirrorServer, serving
+from tests.core.cache.cached_core import CHUNK, entry, holds_first_chunk, opened, partial, weights
+from tests.core.mirror_server import MirrorServer
 from tests.core.sample_core import CONTENT, NAMESPACE, WEIGHTS, write_core
-from tests.core.test_mirrors import BY_NAME, NAMES, RANGES, TEMPLATE, locate, url
-
-CHUNK = 4 << 20
-
-
-@pytest.fixture
-def server() -> Iterator[MirrorServer]:
-    with serving(BY_NAME) as running:
-        yield running
-
-
-@pytest.fixture
-def folder(tmp_path: Path, server: MirrorServer) -> Path:
-    """A core whose resources are on the mirror alone."""
-    folder = write_core(tmp_path / "core")
-    shutil.rmtree(folder / "resources")
-    locate(folder, "weights", url(server, "good", "weights"))
-    return folder
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-def opened(folder: Path, cache: Path) -> OpenedCore:
-    fetcher = Fetcher(allow_private=True, patience=Patience(attempts=2, pause_s=0.0))
-    return open_core(folder, accept=NAMESPACE, cache=ResourceCache(cache, fetcher=fetcher))
-
-
-def weights(folder: Path, cache: Path) -> bytes:
-    mapped = opened(folder, cache).map_weights("weights")
-    content = bytes(mapped.content)
-    mapped.close()
-    return content
-
-
-def entry(cache: Path, resource: str = "weights") -> Path:
-    return cache / "resources" / NAMES[resource]
-
-
-def partial(cache: Path, resource: str = "weights") -> Path:
-    return cache / "partial" / NAMES[resource]
-
-
-def holds_first_chunk(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(CHUNK) == WEIGHTS[:CHUNK]
-    except FileNotFoundError:
-        return False
+from tests.core.test_mirrors import NAMES, RANGES, TEMPLATE, locate, url
 
 
 def test_an_entry_is_the_content_and_nothing_else_is_left(folder: Path, cache: Path) -> None:
