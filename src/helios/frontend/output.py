@@ -87,6 +87,7 @@ class OutputPipeline:
         self._tokenizer = tokenizer
         self._parser: ResponseParser | None = None
         self._begun: list[Delta] = []
+        self._chooses = False
         self._text: StopMatcher | MarkedStops
         if reading is None or request.response is None:
             self._text = StopMatcher(
@@ -97,6 +98,7 @@ class OutputPipeline:
             reader = MarkedReader(tokenizer, signs, continues=request.continues)
             self._text = MarkedStops(request.stops, reader, signs.plain, eos_ids=request.eos_ids)
             self._parser = reading.parser(request.response)
+            self._chooses = request.response.chooses
             self._begun = self._parser.prime(request.response.opened)
         self._prompt = request.prompt_tokens
         self._silent = request.unanswered
@@ -147,9 +149,17 @@ class OutputPipeline:
         return self._parser is not None
 
     @property
-    def complete_calls(self) -> int:
-        """Calls that came to their end."""
-        return self._parser.complete_calls if self._parser is not None else 0
+    def calls_tools(self) -> bool:
+        """Whether the response called tools of its own choice, and a call came to its end."""
+        return self._parser is not None and self._chooses and self._parser.complete_calls > 0
+
+    def push_parts(self, tokens: Sequence[int], *, last: bool = False) -> OutputDelta:
+        """As `push`, with nothing said of single tokens."""
+        self.output_tokens += len(tokens)
+        pieces = [self._text.push(token) for token in tokens]
+        if last:
+            pieces.append(self._text.finish())
+        return self._delta("".join(pieces), (), last=last)
 
     def push_text(self, tokens: Sequence[int], *, last: bool = False) -> str:
         """The text of newly generated tokens, as in `push`, for who wants nothing else of them.

@@ -115,6 +115,12 @@ class Preparer:
         Raises RequestError when the template refuses the messages, the prompt doesn't fit, or
         what the answer should be can't be made a grammar.
         """
+        if chat.tools.callable and not self.reading.knows_calls:
+            raise RequestError(
+                "this model's core declares no syntax of calls",
+                where="tools",
+                remedy="Leave them out, or prepare the core with one",
+            )
         prompt = self.prompts.of_messages(
             messages,
             variables=chat.variables,
@@ -128,7 +134,8 @@ class Preparer:
         grammar = None
         if constraint:
             grammar = self.reading.grammar(constraint, response.opened)
-        return replace(prepared, response=response, grammar=grammar)
+        reads = self.reading.reads(chat.tools)
+        return replace(prepared, response=response if reads else None, grammar=grammar)
 
     def prepare_completion(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
 from helios.frontend.grammar.envelope import Constraint
 from helios.frontend.response.marked_text import MarkerSigns
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
 class ResponseStart:
     """What reading a response needs of its request: the tools that it may call, None where calls
     aren't looked for, and the marked text of what stands of it in the prompt already. With
-    `opaque` its answer has a form of its own, in which markers are text."""
+    `opaque` its answer has a form of its own, in which markers are text. `chooses`: a tool isn't
+    called because the request names it."""
 
     tools: ToolSchemas | None = None
     opened: str = ""
     opaque: bool = False
+    chooses: bool = True
 
 
 class ResponseReading:
@@ -52,11 +55,24 @@ class ResponseReading:
         own."""
         opened = opened_text(prompt, self._contract.envelope, self._tokenizer, self.signs)
         schemas = {tool.name: tool.parameters for tool in tools.callable}
-        return ResponseStart(ToolSchemas(schemas) if schemas else None, opened, opaque)
+        return ResponseStart(
+            ToolSchemas(schemas) if schemas else None, opened, opaque, tools.named is None
+        )
 
     def parser(self, start: ResponseStart) -> ResponseParser:
         """A parser of one response, which has read what stands in the prompt."""
         return parser_for(self._contract, self.signs, start.tools, opaque=start.opaque)
+
+    def reads(self, tools: Tools) -> bool:
+        """Whether a response to a request with these tools is more than text."""
+        contract = self._contract
+        calls = contract.tool_parser is not ToolParser.NONE and bool(tools.callable)
+        return calls or contract.reasoning_parser is not ReasoningParser.NONE
+
+    @property
+    def knows_calls(self) -> bool:
+        """Whether the core's syntax has calls."""
+        return self._contract.tool_parser is not ToolParser.NONE
 
     def grammar(self, constraint: Constraint, opened: str | None) -> str:
         """The grammar of a response that goes on after `opened`; of a bare output where that is

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-FinishReason = Literal["stop", "length", "abort"]
+from helios.server.tool_bodies import ToolCall, ToolCallDelta
+
+FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 _ID = "Identifies the answer; the same in every chunk of a stream."
 _CREATED = "Unix time in seconds."
@@ -19,7 +21,8 @@ _MODEL = "The served id of the model that answered."
 _FINGERPRINT = "Names core and kernel path: equal fingerprints and seeds give equal answers."
 _INDEX = "The choice's number, from 0; more than one with `n`."
 _FINISH = (
-    "`stop`: the model ended its answer, or a stop did. `length`: the output limit was reached."
+    "`stop`: the model ended its answer, or a stop did; so too after a call that `tool_choice`"
+    " names. `tool_calls`: it ended after calling tools. `length`: the output limit was reached."
     " `abort`: `/abort` ended it."
 )
 _PROMPT_IDS = "With `return_token_ids`: the prompt's ids."
@@ -124,9 +127,17 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
 class AssistantMessage(msgspec.Struct, frozen=True):
     """The answer."""
 
-    content: Annotated[str, Meta(description="The answer's text.")]
+    content: Annotated[
+        str | None, Meta(description="The answer's text; null where it is calls alone.")
+    ]
     role: Annotated[Literal["assistant"], Meta(description="Always `assistant`.")] = "assistant"
     refusal: Annotated[None, Meta(description="Always null.")] = None
+    reasoning_content: Annotated[
+        str | UnsetType, Meta(description="What the model thought first, if it did.")
+    ] = UNSET
+    tool_calls: Annotated[
+        list[ToolCall] | UnsetType, Meta(description="The calls that the answer makes, if any.")
+    ] = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
@@ -170,6 +181,10 @@ class ChatDelta(msgspec.Struct, frozen=True):
         Literal["assistant"] | UnsetType, Meta(description="In the first chunk: `assistant`.")
     ] = UNSET
     content: Annotated[str | UnsetType, Meta(description="Text to append.")] = UNSET
+    reasoning_content: Annotated[str | UnsetType, Meta(description="Reasoning to append.")] = UNSET
+    tool_calls: Annotated[
+        list[ToolCallDelta] | UnsetType, Meta(description="Calls that begin or go on.")
+    ] = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True):

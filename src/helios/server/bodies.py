@@ -15,6 +15,7 @@ from helios.kernels.catalogue import TOP_CAPACITY
 from helios.scheduler.ranking import PRIORITIES
 from helios.server.message_bodies import ChatMessage as ChatMessage
 from helios.server.message_bodies import ContentPart as ContentPart
+from helios.server.tool_bodies import TOOLS_LIMIT, ToolDefinition
 
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
 _ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
@@ -182,9 +183,31 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: Annotated[
         bool | None, Meta(description="The answer ends at its limit or a stop alone.")
     ] = None
-    response_format: Annotated[dict[str, Any] | None, Meta(description=f"Text. {_UNSUPPORTED}")] = (
-        None
-    )
+    response_format: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="The answer's form by its `type`: `text`, `json_object`, `json_schema`,"
+            " `regex` with a `pattern`, or `grammar` (Lark, or GBNF)."
+        ),
+    ] = None
+    structured_outputs: Annotated[
+        dict[str, Any] | None,
+        Meta(description="The answer's form by one key: json, regex, choice, or grammar."),
+    ] = None
+    guided_json: Annotated[Any, Meta(description="A JSON schema of the answer.")] = None
+    guided_regex: Annotated[
+        str | None, Meta(description="A regular expression that the whole answer matches.")
+    ] = None
+    guided_choice: Annotated[
+        list[str] | None, Meta(description="Texts, one of which the answer is.")
+    ] = None
+    guided_grammar: Annotated[
+        str | None, Meta(description="A grammar of the answer, Lark's or GBNF.")
+    ] = None
+    json_schema: Annotated[Any, Meta(description="Another name of `guided_json`.")] = None
+    regex: Annotated[str | None, Meta(description="Another name of `guided_regex`.")] = None
+    ebnf: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
+    grammar: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
     stop_token_ids: Annotated[
         list[int] | None, Meta(description="The answer ends before one of these tokens.")
     ] = None
@@ -249,19 +272,51 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         dict[str, Any] | None,
         Meta(description="Variables for the model's chat template, such as `enable_thinking`."),
     ] = None
-    tools: Annotated[list[Any] | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
-    tool_choice: Annotated[Any, Meta(description=f"`none` or `auto`. {_UNSUPPORTED}")] = None
+    tools: Annotated[
+        list[ToolDefinition] | None,
+        Meta(
+            description="The tools that the answer may call.",
+            extra_json_schema={"maxItems": TOOLS_LIMIT},
+        ),
+    ] = None
+    tool_choice: Annotated[
+        Any,
+        Meta(
+            description="`auto`: the model decides, which is the default. `none`: no calls."
+            " `required`: at least one call. Or a function that is called, as"
+            ' `{"type": "function", "function": {"name": …}}`.'
+        ),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None,
+        Meta(description="False: one call at most, where calls are constrained. Default: true."),
+    ] = None
+    documents: Annotated[
+        list[dict[str, Any]] | None, Meta(description="Documents, for templates that use them.")
+    ] = None
+    add_generation_prompt: Annotated[
+        bool | None, Meta(description="True, unless `continue_final_message` is.")
+    ] = None
+    continue_final_message: Annotated[
+        bool | None,
+        Meta(description="The answer goes on with the last message's text. Default: false."),
+    ] = None
     functions: Annotated[list[Any] | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
     function_call: Annotated[Any, Meta(description=f"`none` or `auto`. {_UNSUPPORTED}")] = None
     modalities: Annotated[list[str] | None, Meta(description=f"`text` alone. {_UNSUPPORTED}")] = (
         None
     )
     audio: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    reasoning_effort: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    reasoning_effort: Annotated[
+        str | None,
+        Meta(
+            description="How much the model thinks, as its chat template's `reasoning_effort`;"
+            " `none` is also its `enable_thinking`, false."
+        ),
+    ] = None
     verbosity: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
     web_search_options: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
     prediction: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    parallel_tool_calls: Annotated[Any, Meta(description=_ACCEPTED)] = None
     echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
 
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from helios.errors import RequestError
 from helios.frontend.chat_options import ChatOptions
+from helios.frontend.grammar.structure import Structure
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
-from helios.server.bodies import GenerationRequest
+from helios.frontend.tools import Calling
+from helios.server.bodies import ChatRequest, GenerationRequest
 from helios.server.chat_presentation import ChatPresenter
 from helios.server.completion_presentation import CompletionPresenter
+from helios.server.failures import from_request_error, invalid, not_supported
 from helios.server.observation import UNOBSERVED, Observation
 from helios.server.presentation import AnswerIdentity, Presenter
+from helios.server.structure_bodies import structure_of
+from helios.server.tool_bodies import tools_of
 from helios.server.validation import (
     chat_messages,
     completion_prompts,
@@ -50,15 +56,10 @@ def chat_call(data: bytes) -> Call:
     request = decoded.request
     options = _options(request, request.top_logprobs, request.prompt_logprobs)
     include_usage = _include_usage(request)
+    chat = _chat_options(request, decoded.raw)
 
     def prepare(preparer: Preparer) -> list[PreparedRequest]:
-        return [
-            preparer.prepare_chat(
-                chat_messages(request.messages),
-                options,
-                chat=ChatOptions(variables=request.chat_template_kwargs or {}),
-            )
-        ]
+        return [preparer.prepare_chat(chat_messages(request.messages), options, chat=chat)]
 
     observation = Observation(bool(request.return_token_ids), bool(request.return_token_timestamps))
 
@@ -96,12 +97,15 @@ def completion_call(data: bytes) -> Call:
     scores = max((count for count in wanted if count is not None), default=None)
     options = _options(request, request.logprobs, scores)
     include_usage = _include_usage(request)
+    structure = _structure(decoded.raw)
 
     def prepare(preparer: Preparer) -> list[PreparedRequest]:
         found = []
         for index, prompt in enumerate(prompts):
             try:
-                found.append(preparer.prepare_completion(prompt, options, shown=echo))
+                found.append(
+                    preparer.prepare_completion(prompt, options, shown=echo, structure=structure)
+                )
             except RequestError as error:
                 if not listed:
                     raise
@@ -139,6 +143,40 @@ def _of_prompt(index: int, error: RequestError) -> RequestError:
     if rest != error.where and rest[:1] in ("", "["):
         return type(error)(error.what, where=name + rest, remedy=error.remedy)
     return type(error)(f"{error.what} ({name})", where=error.where, remedy=error.remedy)
+
+
+def _chat_options(request: ChatRequest, raw: Mapping[str, Any]) -> ChatOptions:
+    """What a chat body asks besides messages and sampling. Raises ApiError 400."""
+    tools = tools_of(request.tools or (), request.tool_choice, parallel=request.parallel_tool_calls)
+    if request.add_generation_prompt is False and not request.continue_final_message:
+        raise not_supported(
+            "add_generation_prompt", "Set continue_final_message with it, or leave it out"
+        )
+    if request.add_generation_prompt and request.continue_final_message:
+        raise invalid(
+            "add_generation_prompt",
+            "add_generation_prompt: the last message is continued, or a new one begins. Leave out"
+            " one of add_generation_prompt and continue_final_message",
+        )
+    effort = request.reasoning_effort
+    variables: dict[str, Any] = {} if effort is None else {"reasoning_effort": effort}
+    if effort == "none":
+        variables["enable_thinking"] = False
+    return ChatOptions(
+        variables={**variables, **(request.chat_template_kwargs or {})},
+        definitions=() if tools.calling is Calling.NONE else tuple(raw.get("tools") or ()),
+        tools=tools,
+        structure=_structure(raw),
+        documents=tuple(request.documents or ()),
+        continue_last=bool(request.continue_final_message),
+    )
+
+
+def _structure(raw: Mapping[str, Any]) -> Structure | None:
+    try:
+        return structure_of(raw)
+    except RequestError as error:
+        raise from_request_error(error, {}) from None
 
 
 def _limit_field(request: GenerationRequest) -> str:

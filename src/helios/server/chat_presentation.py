@@ -8,8 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from helios.frontend.output import PromptToken, TokenText
+from helios.frontend.response.deltas import Content
+from helios.server import message_parts
 from helios.server.answers import (
-    AssistantMessage,
     ChatChoice,
     ChatChunk,
     ChatChunkChoice,
@@ -79,10 +80,12 @@ class ChatPresenter:
         if self._observation.token_ids:
             chunks += self._observed(step)
         logprobs = self._chat_logprobs(delta.tokens) if delta.tokens else None
-        if not delta.text and finish is None and logprobs is None:
+        added = message_parts.delta(delta.parts or ((Content(delta.text),) if delta.text else ()))
+        if added is None and finish is None and logprobs is None:
             return chunks
-        content = delta.text if delta.text or logprobs is not None else UNSET
-        choice = ChatChunkChoice(ChatDelta(content=content), finish, logprobs, step.index)
+        if added is None:
+            added = ChatDelta(content="" if logprobs is not None else UNSET)
+        choice = ChatChunkChoice(added, finish, logprobs, step.index)
         chunk = self._chunk([choice], self._usage)
         if totals is not None and self._observation.token_ids:
             chunk = msgspec.structs.replace(
@@ -138,7 +141,9 @@ class ChatPresenter:
     def _choice(self, index: int, answer: ChoiceSteps) -> ChatChoice:
         observation = self._observation
         tokens = [token for step in answer.steps for token in step.delta.tokens]
-        text = "".join(step.delta.text for step in answer.steps)
+        parts = [part for step in answer.steps for part in step.delta.parts]
+        if not parts:
+            parts = [Content(step.delta.text) for step in answer.steps]
         ids: list[int] | UnsetType = UNSET
         times: list[int] | UnsetType = UNSET
         if observation.token_ids:
@@ -146,7 +151,7 @@ class ChatPresenter:
         if observation.timed:
             times = [step.completed_ns for step in answer.steps for _ in step.delta.tokens]
         return ChatChoice(
-            AssistantMessage(text),
+            message_parts.message(parts),
             answer.finish,
             self._chat_logprobs(tokens),
             index,

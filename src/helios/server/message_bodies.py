@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from helios.server.tool_bodies import ToolCall
+
 _ABSENT = Meta(
     description="Not supported yet: only null and an empty list are.",
     extra_json_schema={"enum": [None, []]},
@@ -29,8 +31,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
     role: Annotated[
         str,
         Meta(
-            description="`system`, `developer`, `user` or `assistant`, as the model allows.",
-            extra_json_schema={"enum": ["system", "developer", "user", "assistant"]},
+            description="`system`, `developer`, `user`, `assistant` or `tool`, as the model"
+            " allows.",
+            extra_json_schema={"enum": ["system", "developer", "user", "assistant", "tool"]},
         ),
     ]
     content: Annotated[
@@ -44,8 +47,12 @@ class ChatMessage(msgspec.Struct, frozen=True):
         str | None,
         Meta(description="Reasoning of an earlier assistant message, for templates that use it."),
     ] = None
-    tool_calls: Annotated[Any, _ABSENT] = None
-    tool_call_id: Annotated[Any, _ABSENT] = None
+    tool_calls: Annotated[
+        list[ToolCall] | None, Meta(description="The calls of an earlier assistant message.")
+    ] = None
+    tool_call_id: Annotated[
+        str | None, Meta(description="With role `tool`: the id of the call that it answers.")
+    ] = None
     function_call: Annotated[Any, _ABSENT] = None
     audio: Annotated[Any, _ABSENT] = None
     refusal: Annotated[

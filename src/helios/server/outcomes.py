@@ -58,10 +58,14 @@ def step_of(choice: Choice, event: RequestEvent, *, text_only: bool = False) -> 
         reason = _reason(Finish(event.finish), aborted=choice.request.aborted)
     last = reason is not None
     pipeline = choice.pipeline
-    if text_only:
-        delta = OutputDelta(pipeline.push_text(event.tokens, last=last), ())
-    else:
+    if not text_only:
         delta = pipeline.push(event.tokens, event.logprobs, event.alternatives, last=last)
+    elif pipeline.parses:
+        delta = pipeline.push_parts(event.tokens, last=last)
+    else:
+        delta = OutputDelta(pipeline.push_text(event.tokens, last=last), ())
+    if event.finish == Finish.EOS and pipeline.calls_tools:
+        reason = "tool_calls"
     return Step(delta, reason, event.completed_ns, event.reused_prompt_tokens, choice.index)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from helios.frontend.response.deltas import Content
 from helios.server import sse
 from helios.server.answer_watch import AnswerWatch
 from helios.server.answering import Answer
@@ -64,7 +65,15 @@ class StreamedAnswer(Answer):
         if texts is None or type(event) is not TokensEvent or event.finish:
             super()._push(choice, event)
             return
-        text = choice.pipeline.push_text(event.tokens)
+        pipeline = choice.pipeline
+        if not pipeline.parses:
+            text = pipeline.push_text(event.tokens)
+        else:
+            delta = pipeline.push_parts(event.tokens)
+            if not all(isinstance(part, Content) for part in delta.parts):
+                self._accept(Step(delta, index=choice.index))
+                return
+            text = delta.text
         if text:
             self._frames.append(texts.frame(text))
 

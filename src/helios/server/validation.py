@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
 from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.server.bodies import (
@@ -39,17 +41,18 @@ STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
     "regex": None,
     "ebnf": None,
 }
-_ROLES: Final = ("system", "developer", "user", "assistant")
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 RequestType = TypeVar("RequestType", bound=GenerationRequest)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[RequestType]):
-    """A valid body, and the names of its fields that have no meaning here."""
+    """A valid body, the names of its fields that have no meaning here, and what was sent."""
 
     request: RequestType
     ignored: tuple[str, ...]
+    raw: Mapping[str, Any]
 
 
 def decode_chat(data: bytes) -> Decoded[ChatRequest]:
@@ -121,19 +124,15 @@ def lists_prompts(request: CompletionRequest) -> bool:
 
 
 def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages as templates read them."""
-    rendering = []
+    """The messages as the frontend takes them."""
+    found = []
     for message in messages:
-        content = message.content
-        if isinstance(content, list):
-            content = "\n".join(part.text or "" for part in content)
-        rendered: dict[str, Any] = {"role": message.role, "content": content or ""}
-        if message.name is not None:
-            rendered["name"] = message.name
-        if message.reasoning_content is not None:
-            rendered["reasoning_content"] = message.reasoning_content
-        rendering.append(rendered)
-    return rendering
+        builtin = msgspec.to_builtins(message)
+        absent = [name for name, value in builtin.items() if value is None and name != "content"]
+        for name in (*absent, "refusal"):
+            builtin.pop(name, None)
+        found.append(builtin)
+    return found
 
 
 def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
@@ -143,7 +142,7 @@ def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
     for field in unsupported_fields(raw):
         raise not_supported(field, "Leave it out")
     _check_shared(request)
-    return Decoded(request, tuple(sorted(_unknown(raw, kind))))
+    return Decoded(request, tuple(sorted(_unknown(raw, kind))), raw)
 
 
 def _unknown(raw: Mapping[str, Any], kind: type[GenerationRequest]) -> set[str]:
@@ -206,14 +205,19 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
         raise invalid("messages", "messages is empty. Send at least one message")
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
-        if message.role in ("tool", "function"):
-            raise not_supported(f"{where}.role", "Tools are not supported yet")
+        if message.role == "function":
+            raise not_supported(f"{where}.role", "Use tool, and tool_call_id")
         if message.role not in _ROLES:
             raise invalid(
                 f"{where}.role",
                 f"{where}.role: {message.role!r} is no role. Use one of {', '.join(_ROLES)}",
             )
-        for field in ("tool_calls", "tool_call_id", "function_call", "audio"):
+        for field, role in (("tool_calls", "assistant"), ("tool_call_id", "tool")):
+            if getattr(message, field) and message.role != role:
+                raise invalid(
+                    f"{where}.{field}", f"{where}.{field}: only messages with role {role} have it"
+                )
+        for field in ("function_call", "audio"):
             if getattr(message, field) not in (None, []):
                 raise not_supported(f"{where}.{field}", "Leave it out")
         if message.content is None and message.role != "assistant":

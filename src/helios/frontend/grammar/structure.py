@@ -67,7 +67,21 @@ class GrammarAnswer:
         return writer.lark(self.text)
 
 
-Structure = JsonAnswer | RegexAnswer | ChoiceAnswer | GrammarAnswer
+@dataclass(frozen=True, slots=True)
+class GbnfAnswer:
+    """A text of a GBNF grammar, from its rule `root`, as llama.cpp reads them."""
+
+    text: str
+    where: str
+
+    def expression(self, writer: GrammarWriter) -> str:
+        """The answer in a grammar."""
+        from llguidance.gbnf_to_lark import gbnf_to_lark
+
+        return writer.lark(gbnf_to_lark(self.text))
+
+
+Structure = JsonAnswer | RegexAnswer | ChoiceAnswer | GrammarAnswer | GbnfAnswer
 
 
 def with_bounded_space(schema: Mapping[str, Any]) -> dict[str, Any]:
