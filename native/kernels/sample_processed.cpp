@@ -113,6 +113,16 @@ class Processed {
   const Processing& with_;
 };
 
+// Whether a mask excludes none of the tokens, as that of a lane without a grammar. Words are joined
+// first, so that all of them are looked at at once.
+bool allows_all(const std::uint32_t* words, std::int64_t vocab) {
+  std::uint32_t all = ~0u;
+  for (std::int64_t word = 0; word < vocab / 32; ++word) all &= words[word];
+  const std::int64_t rest = vocab % 32;
+  if (rest != 0) all &= words[vocab / 32] | ~((1u << rest) - 1);
+  return all == ~0u;
+}
+
 // The lane's choice of its processed logits. Where nothing is left, bad words and the least length
 // give way.
 std::int32_t choose(const float* raw, float* processed, std::int64_t vocab,
@@ -165,7 +175,9 @@ void run_sample_processed(const Launch& launch, const Piece& piece, const LogitS
     if (row != nullptr && row->masked != 0) {
       with.masks[0] = row_of_slot<const std::uint32_t>(launch, kTokenMask, words, slot);
     }
-    if (grammar != nullptr) with.masks[1] = grammar + lane * words;
+    if (grammar != nullptr && !allows_all(grammar + lane * words, vocab)) {
+      with.masks[1] = grammar + lane * words;
+    }
 
     const float* logits = launch.read<float>(kLogits) + r * stride;
     const LogitRow raw(logits, vocab, scans, scratch);

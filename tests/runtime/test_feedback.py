@@ -12,6 +12,7 @@ from helios.contract.model import GraphContract, PendingToken, PreparedContract,
 from helios.errors import ContractError
 from helios.runtime.capacities import Capacities
 from helios.runtime.feedback import feedback_inputs, is_host_fed
+from helios.runtime.grammar_rules import takes_grammars
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.selection import select, selected_geometry
 from helios.schema import contract_pb2 as pb
@@ -50,6 +51,8 @@ def test_only_what_follows_from_emitted_tokens_makes_a_graph_wait(
     assert not is_host_fed(plain)
     made = replace(plain, bindings=(*plain.bindings, fed(source)))
     assert feedback_inputs(made) == ((fed(source),) if source in FED else ())
+    # Lanes without a grammar have a mask that is always known.
+    assert is_host_fed(made) == (source in FED and source is not ValueSource.GRAMMAR_MASK)
 
 
 @pytest.mark.clause("BIND-12")
@@ -74,7 +77,7 @@ def test_what_is_known_at_admission_makes_nobody_wait(operation: Operation) -> N
 @pytest.mark.clause("BIND-12")
 def test_each_selected_graph_is_judged_by_itself() -> None:
     graphs = [
-        replace(one, bindings=(*one.bindings, fed(ValueSource.GRAMMAR_MASK)))
+        replace(one, bindings=(*one.bindings, fed(ValueSource.PENDING_TOKEN)))
         if one.name in ("initialize.b4", "prefill.p8", "decode.b2")
         else one
         for one in CONTRACT.model.graphs
@@ -91,6 +94,24 @@ def test_each_selected_graph_is_judged_by_itself() -> None:
         "decode.b2": True,
         "decode.b4": False,
     }
+
+
+def with_masks(*operations: Operation) -> list[GraphContract]:
+    """The graphs, of which those of these operations take grammar masks."""
+    return [
+        replace(one, bindings=(*one.bindings, fed(ValueSource.GRAMMAR_MASK)))
+        if one.operation in operations
+        else one
+        for one in CONTRACT.model.graphs
+    ]
+
+
+def test_grammars_need_a_mask_wherever_a_token_is_sampled() -> None:
+    assert takes_grammars(with_masks(Operation.PREFILL, Operation.DECODE))
+    assert not takes_grammars(with_masks(Operation.DECODE))
+    assert not takes_grammars(with_masks(Operation.PREFILL))
+    assert not takes_grammars(CONTRACT.model.graphs)
+    assert not takes_grammars([])
 
 
 # ---------------------------------------------------------------- pending tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -12,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helios.contract.enums import Indexing, ValueSource
+from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import PageTableView
 from helios.errors import ContractError, ExecutionError
-from tests.runtime.binding_rules import KINDS, OPERATIONS, brings, fits
+from helios.runtime.manifest import DType
+from helios.runtime.rounds import LaneWork
+from tests.runtime.binding_rules import KINDS, OPERATIONS, ROWS, brings, fits
 from tests.runtime.naive_packing import NaivePacker, untouched
-from tests.runtime.packing_bench import Bench, bench
+from tests.runtime.packing_bench import MASK_WORDS, SLOTS, Bench, Staged, bench, bind
 from tests.runtime.random_contracts import (
     Contract,
     allowed_indexings,
@@ -44,9 +47,14 @@ def accepted(contract: Contract) -> bool:
     )
 
 
-def compare(random: Random, contract: Contract, rounds: int) -> int:
-    """Packs rounds of the contract beside the naive packer and compares every staged byte of both
-    frames after each. Returns how many rounds were not refused."""
+def compare(
+    random: Random,
+    contract: Contract,
+    rounds: int,
+    alter: Callable[[list[LaneWork]], list[LaneWork]] = list,
+) -> int:
+    """Packs rounds of the contract, altered, beside the naive packer and compares every staged byte
+    of both frames after each. Returns how many rounds were not refused."""
     made = made_bench(contract)
     naive = NaivePacker(contract.destinations, contract.page_offsets, contract.state_rows)
     naive.bytes = {key: untouched(len(content)) for key, content in made.staging.items()}
@@ -55,7 +63,7 @@ def compare(random: Random, contract: Contract, rounds: int) -> int:
     for _ in range(rounds):
         program, frame = random.randrange(len(contract.graphs)), random.randrange(2)
         graph = contract.graphs[program]
-        lanes = make_cohort(random, contract, graph, slots)
+        lanes = alter(make_cohort(random, contract, graph, slots))
         unfit = naive.pack(graph, frame, lanes)
         if not unfit:
             made.packer.pack(program, frame, lanes)
@@ -179,6 +187,27 @@ def every_way(source: ValueSource) -> None:
             packed.add(way)
     assert packed
     assert packed == tried
+
+
+@pytest.mark.clause("BIND-9")
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_lanes_without_a_mask_are_remembered_and_those_with_one_are_not(seed: int) -> None:
+    """A frame keeps what its rows hold, whichever program wrote them."""
+    random = Random(seed)
+    binding = bind("d0", ValueSource.GRAMMAR_MASK, Indexing.ACTIVE_ROW)
+    graphs = tuple(
+        replace(make_extents(random, Operation.DECODE, 1), name=f"p{number}", bindings=(binding,))
+        for number in range(2)
+    )
+    contract = Contract(graphs, {"d0": Staged(DType.U32, (ROWS, MASK_WORDS))}, {}, SLOTS)
+
+    def without_masks(lanes: list[LaneWork]) -> list[LaneWork]:
+        plain = random.random() < 0.6
+        return [
+            lane._replace(extras=None) if plain or random.random() < 0.5 else lane for lane in lanes
+        ]
+
+    assert compare(random, contract, 60, without_masks) > 30
 
 
 def by_name(source: ValueSource) -> str:

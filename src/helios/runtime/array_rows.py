@@ -35,12 +35,14 @@ EVERYTHING: Final = (1 << 32) - 1  # a mask word that allows all its tokens
 class ArraySource:
     """A source's scope and reader. `limits` are the least and the largest value that a destination
     must be able to hold, None where only a round tells. `neutral` is the row of lanes that have
-    nothing to say, if there is one: the reader then returns that very array."""
+    nothing to say, if there is one: the reader then returns that very array. `from_extras` says
+    that a lane without extras is one of them."""
 
     scope: Scope
     row: Row
     limits: tuple[int, int] | None = None
     neutral: Array | None = None
+    from_extras: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def constant_row(columns: int, value: int, element: np.dtype[Any]) -> Array:
     return row
 
 
-def words_of(mask: bytes, words: int) -> Array:
+def words_of(mask: bytes | memoryview, words: int) -> Array:
     """A mask's words; ValueError where it has another number of them."""
     if len(mask) != words * WORD.itemsize:
         raise ValueError(f"has a grammar mask of {len(mask)} bytes, not of {words} words")

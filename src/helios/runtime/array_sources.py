@@ -42,7 +42,7 @@ def _grammar_mask(to: Destined) -> ArraySource:
         mask = extras_of(lane).grammar_mask
         return allowed if mask is None else words_of(mask, words)
 
-    return ArraySource(Scope.LANE, row, neutral=allowed)
+    return ArraySource(Scope.LANE, row, neutral=allowed, from_extras=True)
 
 
 def _proposal(lane: LaneWork) -> Proposal:

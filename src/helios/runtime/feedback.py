@@ -1,7 +1,8 @@
 """Which graphs need the host to know a lane's last completion before they can be submitted.
 
 Derived for each selected graph from its own inputs; no operation, mode or model decides for
-another. `selection` writes it into the geometry, the scheduler waits accordingly.
+another. `selection` writes it into the geometry, the scheduler waits accordingly. Grammar masks are
+known without a completion for lanes that have no grammar, so that only the others wait for one.
 """
 
 from __future__ import annotations
@@ -38,5 +39,7 @@ def feedback_inputs(graph: GraphContract) -> tuple[ValueBinding, ...]:
 
 
 def is_host_fed(graph: GraphContract) -> bool:
-    """Whether rounds of the graph wait for their lanes' previous completions."""
-    return bool(feedback_inputs(graph))
+    """Whether rounds of the graph wait for the previous completions of all their lanes."""
+    return any(
+        binding.source is not ValueSource.GRAMMAR_MASK for binding in feedback_inputs(graph)
+    )

@@ -26,8 +26,8 @@ class ProgramInfo:
     token_capacity: int
     packed_token_capacity: int
     launches: int
-    # The graph has inputs that the host knows only from the lane's previous completion: a pending
-    # token of its own, grammar masks, or tokens copied from the request's history.
+    # The graph has inputs that the host knows only from the lane's previous completion, whatever the
+    # lane: a pending token of its own, or tokens copied from the request's history.
     host_fed: bool = False
 
 
@@ -57,7 +57,8 @@ class Geometry:
     `speculative_width` is 0 without speculation; `snapshot_rows` counts the snapshots that there is
     room for, beside the state rows of running requests, `snapshot_nbytes` the bytes of one;
     `cache_nbytes` is what pages and snapshots take, `sampling` says which parameters of a request
-    the programs apply, `scoring` what they say of prompts."""
+    the programs apply, `scoring` what they say of prompts, `grammars` whether they keep a request
+    to one."""
 
     target: str
     kernel_path: str
@@ -77,6 +78,7 @@ class Geometry:
     history: HistoryRules = HistoryRules()
     sampling: SamplingRules = PLAIN
     scoring: ScoringRules = NOTHING_SCORED
+    grammars: bool = False
 
     def of(self, operation: Operation) -> tuple[ProgramInfo, ...]:
         """The selected programs of an operation, smallest capacity first."""

@@ -34,7 +34,14 @@ SLOT: Final = 0
 GENERATION: Final = 1
 START: Final = 2
 PAGES: Final = 5
-_PLACES: Final = {"slot": SLOT, "generation": GENERATION, "start": START, "pages": PAGES}
+EXTRAS: Final = 11
+_PLACES: Final = {
+    "slot": SLOT,
+    "generation": GENERATION,
+    "start": START,
+    "pages": PAGES,
+    "extras": EXTRAS,
+}
 assert all(LaneWork._fields[place] == name for name, place in _PLACES.items())
 
 

@@ -211,7 +211,7 @@ def _held_rows(
             if isinstance(destination, StagedDestination):
                 bound.setdefault(destination.buffer, []).append(binding)
     return {
-        buffer: tuple([None] * plan.buffers[buffer].shape[0] for _ in range(FRAMES))
+        buffer: tuple(HeldRows(plan.buffers[buffer].shape[0]) for _ in range(FRAMES))
         for buffer, bindings in bound.items()
         if all(map(keeps_held_rows, bindings))
     }

@@ -110,14 +110,15 @@ class LaneExtras:
     `targets`.
     `history` are the request's tokens so far, which its histograms and recent tokens begin with,
     None where nothing looks back at them. A grammar mask has a bit for each token, lowest bit of
-    the lowest byte first, 1 where the token is allowed; None allows everything. `feature_indices`
+    the lowest byte first, 1 where the token is allowed; None allows everything; its bytes are read
+    when the round is packed. `feature_indices`
     and `context_indices` have a value for each of `tokens`, −1 where there is no image, or are
     empty; `feature_slot` is −1 for none. `images` are the image layout's tensors by name.
     """
 
     length: int = 0
     history: Sequence[int] | None = None
-    grammar_mask: bytes | None = None
+    grammar_mask: bytes | memoryview | None = None
     proposal: Proposal | None = None
     feature_indices: Sequence[int] = ()
     context_indices: Sequence[int] = ()

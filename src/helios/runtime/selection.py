@@ -27,6 +27,7 @@ from helios.runtime.checks.storage import page_table_width
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.feedback import is_host_fed
 from helios.runtime.geometry import Geometry, ProgramInfo
+from helios.runtime.grammar_rules import takes_grammars
 from helios.runtime.history import graphs_by_name, history_rules
 from helios.runtime.manifest import LeadingCount, Manifest, Program
 from helios.runtime.sampling_rules import sampling_rules
@@ -236,6 +237,7 @@ def selected_geometry(
         history=history_rules(contract, manifest, selection.programs),
         sampling=sampling_rules(graphs[program.name] for program in selection.programs),
         scoring=scoring_rules(graphs[program.name] for program in selection.programs),
+        grammars=takes_grammars(graphs[program.name] for program in selection.programs),
     )
 
 

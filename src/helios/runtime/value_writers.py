@@ -7,6 +7,7 @@ values and assigns slices. Called by `packing`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from helios.runtime.array_sources import NEUTRAL
 from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
 from helios.runtime.device import PlannedBuffer
-from helios.runtime.lanes import Columns
+from helios.runtime.lanes import EXTRAS, Columns
 from helios.runtime.manifest import DType
 from helios.runtime.rounds import LaneWork
 from helios.runtime.value_bounds import Bounds
@@ -44,8 +45,15 @@ def element_type(dtype: DType) -> Any:
     return ELEMENT_TYPES[dtype]
 
 
-# For each row of a staging buffer the neutral array that it holds, None where it holds another.
-HeldRows = list[Any]
+class HeldRows:
+    """For each row of a staging buffer the neutral array that it holds, None where it holds
+    another; the first `leading` of them hold that of who wrote them last."""
+
+    __slots__ = ("leading", "rows")
+
+    def __init__(self, rows: int) -> None:
+        self.rows: list[Any] = [None] * rows
+        self.leading = 0
 
 
 def staged_fill(
@@ -151,21 +159,37 @@ def _array_fill(
     if held is None or neutral is None or indexing not in _ROW_OF_ITS_OWN:
         return Fill(binding.destination, write, probe)
 
+    held_rows = held.rows
+
     def write_changes(lanes: Sequence[LaneWork], columns: Columns) -> None:
         places = columns.slots if by_slot else range(len(lanes))
         for place, lane, length in zip(places, lanes, columns.lengths, strict=True):
             value = row(lane, length)
             if value is neutral:
-                if held[place] is neutral:
+                if held_rows[place] is neutral:
                     continue
-                held[place] = neutral
+                held_rows[place] = neutral
             else:
-                held[place] = None
+                held_rows[place] = None
+            held.leading = min(held.leading, place)
             rows[place] = value
 
-    return Fill(binding.destination, write_changes, probe)
+    if by_slot or not source.from_extras:
+        return Fill(binding.destination, write_changes, probe)
+
+    def write_extras(lanes: Sequence[LaneWork], columns: Columns) -> None:
+        """Most rounds have no lane with something to say, and find the rows as they need them."""
+        plain = not any(map(_EXTRAS, lanes))
+        if plain and held.leading >= len(lanes):
+            return
+        write_changes(lanes, columns)
+        if plain:
+            held.leading = len(lanes)
+
+    return Fill(binding.destination, write_extras, probe)
 
 
+_EXTRAS: Final = itemgetter(EXTRAS)
 _ROW_OF_ITS_OWN: Final = (Indexing.ACTIVE_ROW, Indexing.PHYSICAL_REQUEST_ROW)
 
 

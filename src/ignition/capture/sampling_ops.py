@@ -61,11 +61,13 @@ def sample(
     logits: BufferHandle,
     completion: CompletionBuffers,
     *,
+    grammar_mask: BufferHandle | None = None,
     selection: Selection | None = None,
     prompt: PromptLanes | None = None,
 ) -> Sampled:
     """Samples an id from each row of `logits` (f32 [rows, vocabulary]), and reports the likeliest
-    ones where they are wanted. Rows are lanes, or the lanes of `selection`."""
+    ones where they are wanted. Rows are lanes, or the lanes of `selection`. `grammar_mask` (u32
+    words) says for each lane which ids may come now."""
     capacity = lanes.rows.capacity
     tokens = program.workspace("sampled_tokens", pb.DTYPE_I32, (capacity,))
     logprobs = program.workspace("sampled_logprobs", pb.DTYPE_F32, (capacity,))
@@ -83,6 +85,8 @@ def sample(
         "top_tokens": completion.top_tokens,
         "top_logprobs": completion.top_logprobs,
     }
+    if grammar_mask is not None:
+        operands["grammar_mask"] = grammar_mask
     if selection is not None:
         operands["lane"] = selection.lane
     if prompt is not None:

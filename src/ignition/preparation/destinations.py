@@ -81,6 +81,9 @@ ENDPOINT: Final = _lane("consumed", pb.VALUE_SOURCE_CONSUMED_TOKENS)
 RESTORE_ROW: Final = _lane("restore_row", pb.VALUE_SOURCE_RESTORE_SOURCE)
 SNAPSHOT_ROW: Final = _lane("snapshot_row", pb.VALUE_SOURCE_SNAPSHOT_DESTINATION)
 PENDING_TOKEN: Final = _lane("pending_token", pb.VALUE_SOURCE_PENDING_TOKEN)
+GRAMMAR_MASK: Final = _lane(
+    "grammar_mask", pb.VALUE_SOURCE_GRAMMAR_MASK, execution.DTYPE_U32, MASK_WORDS
+)
 
 # What an admitted request brings; the names are those of `initialize_requests`' operands. A row's
 # unused end-of-sequence ids are padding too.
@@ -140,6 +143,7 @@ _STAGED: Final = (
     SNAPSHOT_ROW,
     PENDING_TOKEN,
     *SAMPLING,
+    GRAMMAR_MASK,
 )
 _LANES: Final = (LIVE_ROWS, SLOT, GENERATION)
 _PROMPT: Final = (
@@ -152,6 +156,7 @@ _PROMPT: Final = (
     TOKENS,
     POSITIONS,
     TOKEN_SLOT,
+    GRAMMAR_MASK,
 )
 # A pending token that the host feeds is bound apart from these (GraphContract.pending_token).
 BY_OPERATION: Final[Mapping[int, tuple[Destination, ...]]] = {
@@ -161,7 +166,7 @@ BY_OPERATION: Final[Mapping[int, tuple[Destination, ...]]] = {
     pb.OPERATION_PREFILL: _PROMPT,
     pb.OPERATION_SCORED_PREFILL: (*_PROMPT, TARGETS, SCORED_TOP_LOGPROBS),
     pb.OPERATION_RESUME: (*_LANES, *ADMISSION, *SAMPLING, RESTORE_ROW),
-    pb.OPERATION_DECODE: _LANES,
+    pb.OPERATION_DECODE: (*_LANES, GRAMMAR_MASK),
     pb.OPERATION_MIXED: (*_PROMPT, DECODE_LANES),
 }
 HOST_PENDING: Final = frozenset({pb.OPERATION_RESUME})

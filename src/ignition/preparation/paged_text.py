@@ -18,7 +18,7 @@ from ignition.capture.attention_ops import PageTable
 from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
-from ignition.preparation import request_programs
+from ignition.preparation import destinations, request_programs
 from ignition.preparation.extents import SCORED_ROWS, Extents
 from ignition.preparation.text_frame import TextFrame
 
@@ -226,6 +226,7 @@ class _TextPrograms:
             frame.sampling,
             frame.logits,
             frame.completion,
+            grammar_mask=self._inputs[destinations.GRAMMAR_MASK.name],
             selection=selection,
             prompt=prompt,
         )
