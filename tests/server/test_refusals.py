@@ -21,6 +21,7 @@ COMPLETION: dict[str, Any] = {"model": "sample", "prompt": "hello"}
 _NESTED: Any = functools.reduce(lambda inner, _: {"a": inner}, range(600), {})
 LIMITED = HttpOptions(limits=LimitOptions(max_body_nbytes=10_000))
 TOOL = {"type": "function", "function": {"name": "f"}}
+CALLED = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "[1]"}}
 
 
 @pytest.fixture(scope="module")
@@ -130,18 +131,29 @@ SHARED: list[tuple[dict[str, Any], str, str]] = [
 UNSUPPORTED: list[dict[str, Any]] = [
     {"best_of": 2}, {"logprobs_mode": "processed_logprobs"}, {"suffix": "x"},
     {"prompt_logprobs": 0},
-    {"tools": [TOOL]}, {"tool_choice": "required"}, {"functions": [{}]},
-    {"modalities": ["audio"]}, {"reasoning_effort": "low"}, {"min_tokens": 1},
+    {"functions": [{}]}, {"function_call": {"name": "f"}}, {"reasoning": {"effort": "low"}},
+    {"modalities": ["audio"]}, {"separate_reasoning": False}, {"min_tokens": 1},
     {"bad_words": ["x"]}, {"allowed_token_ids": [5]},
-    {"structured_outputs": {}}, {"guided_json": {}}, {"guided_regex": "a"},
-    {"guided_choice": ["a"]}, {"guided_grammar": "a"}, {"continue_final_message": True},
+    # The core's programs are from before there were masks of grammars.
+    {"response_format": {"type": "json_object"}}, {"guided_json": {}}, {"guided_regex": "a"},
+    {"guided_choice": ["a"]}, {"guided_grammar": "a"}, {"json_schema": {}}, {"regex": "a"},
+    {"ebnf": "root ::= \"a\""}, {"grammar": "a"},
     {"add_generation_prompt": False}, {"chat_template": "x"}, {"skip_special_tokens": False},
     {"use_beam_search": True}, {"length_penalty": 2}, {"max_new_tokens": 5},
+]  # fmt: skip
+# What chat completions alone do.
+OF_CHAT: list[dict[str, Any]] = [
+    {"tools": [TOOL]}, {"tool_choice": "required"}, {"documents": [{}]},
+    {"reasoning_effort": "low"}, {"thinking": {"type": "enabled"}}, {"thinking_token_budget": 5},
+    {"include_reasoning": False}, {"chat_template_kwargs": {"a": 1}},
+    {"continue_final_message": True},
 ]  # fmt: skip
 NEUTRAL: dict[str, Any] = {
     "best_of": 1, "echo": False, "suffix": "", "top_logprobs": 0, "prompt_logprobs": None,
     "logprobs_mode": "raw_logprobs",
-    "tools": [], "tool_choice": "auto", "modalities": ["text"], "min_tokens": 0,
+    "tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"],
+    "response_format": {"type": "text"}, "include_reasoning": True, "separate_reasoning": True,
+    "min_tokens": 0,
     "ignore_eos": False, "bad_words": [], "continue_final_message": False,
     "add_generation_prompt": True, "skip_special_tokens": True, "length_penalty": 1.0,
 }  # fmt: skip
@@ -155,6 +167,15 @@ def test_what_would_change_the_answer_is_refused_by_both_apis(
     body = (CHAT if path == CHAT_PATH else COMPLETION) | more
     error = _refusal(server, server.http.post(path, json=body), 400)
     assert (error["param"], error["code"]) == (next(iter(more)), "unsupported_parameter")
+
+
+@pytest.mark.parametrize("more", OF_CHAT, ids=lambda more: next(iter(more)))
+def test_what_only_chat_does_is_refused_elsewhere(
+    server: RunningServer, more: dict[str, Any]
+) -> None:
+    error = _refusal(server, server.http.post(COMPLETION_PATH, json=COMPLETION | more), 400)
+    assert (error["param"], error["code"]) == (next(iter(more)), "unsupported_parameter")
+    assert "/v1/chat/completions" in error["message"]
 
 
 @pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])
@@ -192,10 +213,54 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_field"),
     ({"messages": [{"role": "user"}]}, "messages[0].content", "invalid_value"),
     ({"messages": [USER, {"role": "robot", "content": "x"}]}, "messages[1].role", "invalid_value"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role",
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role",
      "unsupported_parameter"),
-    ({"messages": [{"role": "assistant", "tool_calls": [TOOL]}]}, "messages[0].tool_calls",
+    ({"messages": [{"role": "assistant", "tool_calls": [TOOL]}]},
+     "messages[0].tool_calls[0].function.arguments", "missing_field"),
+    ({"messages": [USER | {"tool_calls": [CALLED]}]}, "messages[0].tool_calls", "invalid_value"),
+    ({"messages": [USER | {"tool_call_id": "a"}]}, "messages[0].tool_call_id", "invalid_value"),
+    ({"messages": [{"role": "assistant", "tool_calls": [CALLED]}]},
+     "messages[0].tool_calls[0].function.arguments", "invalid_value"),
+    ({"messages": [{"role": "assistant", "function_call": {}}]}, "messages[0].function_call",
      "unsupported_parameter"),
+    ({"messages": [{"role": "assistant"}], "continue_final_message": True}, "messages[0].content",
+     "invalid_value"),
+    ({"add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt",
+     "invalid_value"),
+    ({"tools": [TOOL] * 2}, "tools[1].function.name", "invalid_value"),
+    ({"tools": [TOOL | {"type": "custom"}]}, "tools[0].type", "unsupported_parameter"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_field"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name",
+     "invalid_value"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
+     "tools[0].function.parameters", "invalid_value"),
+    ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
+    ({"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", "invalid_value"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
+    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+     "tool_choice", "invalid_value"),
+    ({"tools": [TOOL]}, "tools", "unsupported_parameter"),  # the core declares no syntax
+    ({"guided_regex": "a", "regex": "b"}, "regex", "invalid_value"),
+    ({"response_format": {"type": "json_object"}, "guided_json": {}}, "guided_json",
+     "invalid_value"),
+    ({"response_format": "json"}, "response_format", "invalid_type"),
+    ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "invalid_value"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+     "response_format.json_schema.schema", "invalid_value"),
+    ({"response_format": {"type": "regex"}}, "response_format.pattern", "invalid_value"),
+    ({"structured_outputs": {"xml": "a"}}, "structured_outputs.xml", "unsupported_parameter"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "invalid_value"),
+    ({"guided_json": "{"}, "guided_json", "invalid_value"),
+    ({"guided_json": 5}, "guided_json", "invalid_value"),
+    ({"thinking": {"type": "adaptive"}}, "thinking.type", "invalid_value"),
+    ({"thinking": {"type": "enabled"}, "reasoning_effort": "none"}, "thinking", "invalid_value"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 5}, "thinking_token_budget": 5},
+     "thinking_token_budget", "invalid_value"),
+    ({"thinking": {"type": "disabled", "budget_tokens": 5}}, "thinking.budget_tokens",
+     "invalid_value"),
+    ({"thinking_token_budget": -2}, "thinking_token_budget", "invalid_value"),
+    ({"thinking_token_budget": 5}, "thinking_token_budget", "unsupported_parameter"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
      "messages[0].content[0].type", "unsupported_parameter"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]},

@@ -18,6 +18,7 @@ from helios.frontend.prompts import PromptMaker
 from helios.frontend.responses import ResponseReading
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
+from helios.runtime.grammar_rules import takes_grammars
 from helios.runtime.sampling_rules import sampling_rules
 from helios.runtime.scoring_rules import scoring_rules
 
@@ -94,6 +95,7 @@ def assemble(
         scoring=scoring_rules(contract.model.graphs),
         eos_ids=frontend.eos_ids,
         reading=ResponseReading(frontend, tokenizer, contract.model.vocabulary.sampled_tokens),
+        takes_grammars=takes_grammars(contract.model.graphs),
     )
     return Frontend(contract, tokenizer, preparer)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from helios.frontend.grammar.envelope import ThinkingBudget
 from helios.frontend.grammar.structure import Structure
 from helios.frontend.tools import NO_TOOLS, Tools
 
@@ -22,6 +23,7 @@ class ChatOptions:
     structure: Structure | None = None
     documents: tuple[Mapping[str, Any], ...] = ()
     continue_last: bool = False
+    thinking: ThinkingBudget | None = None
 
 
 PLAIN_CHAT: Final = ChatOptions()

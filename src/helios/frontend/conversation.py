@@ -14,12 +14,15 @@ from helios.errors import RequestError
 
 _TEXT_PARTS: Final = frozenset(["text", "input_text", "output_text", "refusal"])
 
+# What templates call an earlier answer's reasoning: most of them, newer ones, gpt-oss's.
+_REASONING: Final = ("reasoning_content", "reasoning", "thinking")
+
 
 def for_template(
     messages: Sequence[Mapping[str, Any]], *, wants_parts: bool
 ) -> list[dict[str, Any]]:
-    """The messages with arguments as mappings, and content as text, or as a list of parts where
-    the template reads those. Raises RequestError naming the message whose arguments are no JSON
+    """The messages with arguments as mappings, reasoning under each name that templates have for
+    it, and content as text, or as a list of parts where the template reads those. Raises RequestError naming the message whose arguments are no JSON
     object."""
     return [
         _message(message, f"messages[{index}]", wants_parts=wants_parts)
@@ -36,6 +39,9 @@ def _message(message: Mapping[str, Any], where: str, *, wants_parts: bool) -> di
         found["content"] = [_part(part) for part in content]
     elif content is None:
         found["content"] = ""  # templates write None as the word
+    reasoning = next((text for name in _REASONING if (text := found.get(name))), None)
+    if reasoning is not None:
+        found.update(dict.fromkeys(_REASONING, reasoning))
     calls = found.get("tool_calls")
     if calls:
         found["tool_calls"] = [

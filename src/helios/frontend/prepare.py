@@ -26,6 +26,7 @@ from helios.frontend.sampling import SEEDS, SamplingResolver, UnsupportedParamet
 from helios.frontend.stop_checks import stop_conditions
 from helios.frontend.stops import NO_STOPS, StopConditions
 from helios.frontend.tools import NO_TOOLS
+from helios.runtime.grammar_rules import REMEDY, UNSUPPORTED
 from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
 from helios.runtime.scoring_rules import ScoringRules, scoring_fault
@@ -95,9 +96,11 @@ class Preparer:
         scoring: ScoringRules,
         eos_ids: tuple[int, ...],
         reading: ResponseReading,
+        takes_grammars: bool = False,
     ) -> None:
         self.prompts = prompts
         self.reading = reading
+        self._takes_grammars = takes_grammars
         self._limits = limits
         self._defaults = defaults
         self._sampling = SamplingResolver(prompts.tokenizer, defaults, rules, limits.sampled_tokens)
@@ -116,7 +119,7 @@ class Preparer:
         what the answer should be can't be made a grammar.
         """
         if chat.tools.callable and not self.reading.knows_calls:
-            raise RequestError(
+            raise UnsupportedParameterError(
                 "this model's core declares no syntax of calls",
                 where="tools",
                 remedy="Leave them out, or prepare the core with one",
@@ -130,9 +133,10 @@ class Preparer:
         )
         prepared = self._prepared(prompt, options, where="messages", continues=chat.continue_last)
         response = self.reading.start(prompt.tokens, chat.tools, opaque=chat.structure is not None)
-        constraint = Constraint(chat.structure, chat.tools)
+        constraint = Constraint(chat.structure, chat.tools, chat.thinking)
         grammar = None
         if constraint:
+            self._check_grammars(constraint)
             grammar = self.reading.grammar(constraint, response.opened)
         reads = self.reading.reads(chat.tools)
         return replace(prepared, response=response if reads else None, grammar=grammar)
@@ -158,8 +162,19 @@ class Preparer:
         prepared = self._prepared(made, options, where="prompt", continues=True, shown=shown)
         if structure is None:
             return prepared
-        grammar = self.reading.grammar(Constraint(structure, NO_TOOLS), None)
-        return replace(prepared, grammar=grammar)
+        constraint = Constraint(structure, NO_TOOLS)
+        self._check_grammars(constraint)
+        return replace(prepared, grammar=self.reading.grammar(constraint, None))
+
+    def _check_grammars(self, constraint: Constraint) -> None:
+        if not self._takes_grammars:
+            raise UnsupportedParameterError(UNSUPPORTED, where=constraint.where, remedy=REMEDY)
+        if constraint.thinking is not None and not self.reading.knows_reasoning:
+            raise UnsupportedParameterError(
+                "this model's core declares no reasoning",
+                where=constraint.thinking.where,
+                remedy="Leave it out",
+            )
 
     def _prepared(
         self,

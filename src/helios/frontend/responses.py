@@ -74,6 +74,11 @@ class ResponseReading:
         """Whether the core's syntax has calls."""
         return self._contract.tool_parser is not ToolParser.NONE
 
+    @property
+    def knows_reasoning(self) -> bool:
+        """Whether the core's syntax tells reasoning from answers."""
+        return self._contract.reasoning_parser is not ReasoningParser.NONE
+
     def grammar(self, constraint: Constraint, opened: str | None) -> str:
         """The grammar of a response that goes on after `opened`; of a bare output where that is
         None. Raises RequestError for what can't be made one."""

@@ -45,8 +45,11 @@ class Tools:
 
     @property
     def constrains(self) -> bool:
-        """Whether calls have to be kept to their schemas, or made at all."""
-        return self.calling is Calling.REQUIRED or any(tool.strict for tool in self.callable)
+        """Whether calls have to be kept to their schemas, or to one, or made at all."""
+        callable_tools = self.callable
+        if self.calling is Calling.REQUIRED or (callable_tools and not self.parallel):
+            return True
+        return any(tool.strict for tool in callable_tools)
 
 
 NO_TOOLS: Final = Tools()

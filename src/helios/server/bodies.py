@@ -15,6 +15,7 @@ from helios.kernels.catalogue import TOP_CAPACITY
 from helios.scheduler.ranking import PRIORITIES
 from helios.server.message_bodies import ChatMessage as ChatMessage
 from helios.server.message_bodies import ContentPart as ContentPart
+from helios.server.reasoning_bodies import Thinking
 from helios.server.tool_bodies import TOOLS_LIMIT, ToolDefinition
 
 _UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
@@ -311,8 +312,21 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="How much the model thinks, as its chat template's `reasoning_effort`;"
-            " `none` is also its `enable_thinking`, false."
+            " `none` is also its `enable_thinking` and `thinking`, false."
         ),
+    ] = None
+    thinking: Annotated[
+        Thinking | None, Meta(description="Whether the model thinks, and how long at most.")
+    ] = None
+    thinking_token_budget: Annotated[
+        int | None,
+        Meta(
+            description="Most tokens of reasoning, after which it is ended; -1 for no limit.",
+            extra_json_schema={"minimum": -1},
+        ),
+    ] = None
+    include_reasoning: Annotated[
+        bool | None, Meta(description="Whether the answer shows reasoning. Default: true.")
     ] = None
     verbosity: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
     web_search_options: Annotated[Any, Meta(description=_UNSUPPORTED)] = None

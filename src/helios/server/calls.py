@@ -20,6 +20,7 @@ from helios.server.completion_presentation import CompletionPresenter
 from helios.server.failures import from_request_error, invalid, not_supported
 from helios.server.observation import UNOBSERVED, Observation
 from helios.server.presentation import AnswerIdentity, Presenter
+from helios.server.reasoning_bodies import reasoning_of
 from helios.server.structure_bodies import structure_of
 from helios.server.tool_bodies import tools_of
 from helios.server.validation import (
@@ -71,6 +72,7 @@ def chat_call(data: bytes) -> Call:
             observation=observation,
             prompt_tokens=requests[0].prompt_tokens,
             scores=request.prompt_logprobs,
+            shows_reasoning=request.include_reasoning is not False,
         )
 
     return Call(
@@ -158,17 +160,17 @@ def _chat_options(request: ChatRequest, raw: Mapping[str, Any]) -> ChatOptions:
             "add_generation_prompt: the last message is continued, or a new one begins. Leave out"
             " one of add_generation_prompt and continue_final_message",
         )
-    effort = request.reasoning_effort
-    variables: dict[str, Any] = {} if effort is None else {"reasoning_effort": effort}
-    if effort == "none":
-        variables["enable_thinking"] = False
+    reasoning = reasoning_of(
+        request.reasoning_effort, request.thinking, request.thinking_token_budget
+    )
     return ChatOptions(
-        variables={**variables, **(request.chat_template_kwargs or {})},
+        variables={**reasoning.variables, **(request.chat_template_kwargs or {})},
         definitions=() if tools.calling is Calling.NONE else tuple(raw.get("tools") or ()),
         tools=tools,
         structure=_structure(raw),
         documents=tuple(request.documents or ()),
         continue_last=bool(request.continue_final_message),
+        thinking=reasoning.budget,
     )
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from helios.contract.enums import Operation, ReasoningParser, ToolParser, ValueSource
+from helios.contract.enums import Operation, ReasoningParser, ToolParser
 from helios.contract.model import PreparedContract
 from helios.kernels.catalogue import TOP_CAPACITY
+from helios.runtime.grammar_rules import takes_grammars
 from helios.runtime.sampling_rules import SamplingRules, sampling_rules
 from helios.server.lifecycle import ServedModel
 from helios.server.unsupported import is_unsupported
@@ -25,7 +26,6 @@ _BY_RULE: Final = {
     "bad_words": ("bad_words",),
     "min_tokens": ("min_tokens",),
 }
-_MASKS: Final = frozenset({ValueSource.TOKEN_MASK, ValueSource.GRAMMAR_MASK})
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -34,7 +34,10 @@ class Capabilities(msgspec.Struct, frozen=True):
 
     chat: Annotated[bool, Meta(description="It has a chat template, which chat completions need.")]
     input_modalities: Annotated[list[str], Meta(description="What prompts may contain.")]
-    tools: Annotated[bool, Meta(description="Requests may have `tools`.")]
+    tools: Annotated[
+        bool,
+        Meta(description="Requests may have `tools`; calls that are certain need grammars, too."),
+    ]
     tool_syntax: Annotated[
         str | None,
         Meta(
@@ -47,7 +50,11 @@ class Capabilities(msgspec.Struct, frozen=True):
         Meta(description="How the model writes reasoning, as its contract says; null if it can't."),
     ]
     structured_output: Annotated[
-        bool, Meta(description="Requests may ask for an answer's form (`response_format`, …).")
+        bool,
+        Meta(
+            description="Its programs keep answers to grammars: requests may ask for an answer's"
+            " form (`response_format`, …), calls (`tool_choice: required`) and thinking budgets."
+        ),
     ]
     speculative_width: Annotated[
         int,
@@ -81,11 +88,11 @@ def capabilities(model: ServedModel) -> Capabilities:
     return Capabilities(
         chat=model.frontend.preparer.prompts.template is not None,
         input_modalities=["text", "image"] if images else ["text"],
-        tools=tools is not None and not is_unsupported("tools"),
+        tools=tools is not None,
         tool_syntax=tools,
-        reasoning=reasoning is not None and not is_unsupported("reasoning"),
+        reasoning=reasoning is not None,
         reasoning_syntax=reasoning,
-        structured_output=_takes_masks(contract) and not is_unsupported("response_format"),
+        structured_output=takes_grammars(contract.model.graphs),
         speculative_width=model.ready.speculative_width,
         sampling=list(_sampling(rules)),
         logprobs=True,
@@ -102,12 +109,6 @@ def _syntax(parser: ToolParser | ReasoningParser, none: ToolParser | ReasoningPa
 def _sampling(rules: SamplingRules) -> tuple[str, ...]:
     applied = [fields for rule, fields in _BY_RULE.items() if getattr(rules, rule)]
     return (*_ALWAYS, *(field for fields in applied for field in fields))
-
-
-def _takes_masks(contract: PreparedContract) -> bool:
-    return any(
-        binding.source in _MASKS for graph in contract.model.graphs for binding in graph.bindings
-    )
 
 
 def _scores(contract: PreparedContract) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from helios.frontend.output import PromptToken, TokenText
-from helios.frontend.response.deltas import Content
+from helios.frontend.output import OutputDelta, PromptToken, TokenText
+from helios.frontend.response.deltas import Content, Delta, Reasoning
 from helios.server import message_parts
 from helios.server.answers import (
     ChatChoice,
@@ -30,7 +30,8 @@ _encoder = msgspec.json.Encoder()
 
 class ChatPresenter:
     """Chat answers. `include_usage` adds the `usage` field to every chunk; `prompt_tokens` are
-    shown to who observes, and so many of the likeliest where the prompt is scored."""
+    shown to who observes, and so many of the likeliest where the prompt is scored. Without
+    `shows_reasoning` an answer is content and calls alone."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class ChatPresenter:
         observation: Observation = UNOBSERVED,
         prompt_tokens: Sequence[int] = (),
         scores: int | None = None,
+        shows_reasoning: bool = True,
     ) -> None:
         self._identity = identity
         self._logprobs = logprobs
@@ -48,6 +50,7 @@ class ChatPresenter:
         self._observation = observation
         self._prompt_ids = list(prompt_tokens) if observation.token_ids else UNSET
         self._likeliest = scores
+        self._shows_reasoning = shows_reasoning
         self.text_only = not logprobs and not observation.token_ids and scores is None
 
     def opening(self, choices: int = 1) -> list[bytes]:
@@ -80,7 +83,7 @@ class ChatPresenter:
         if self._observation.token_ids:
             chunks += self._observed(step)
         logprobs = self._chat_logprobs(delta.tokens) if delta.tokens else None
-        added = message_parts.delta(delta.parts or ((Content(delta.text),) if delta.text else ()))
+        added = message_parts.delta(self._shown(delta))
         if added is None and finish is None and logprobs is None:
             return chunks
         if added is None:
@@ -96,6 +99,14 @@ class ChatPresenter:
             )
         chunks.append(_encoder.encode(chunk))
         return chunks
+
+    def _shown(self, delta: OutputDelta) -> Iterable[Delta]:
+        """What of a delta clients see: parsed parts, or all of an unparsed text."""
+        if not delta.parts:
+            return (Content(delta.text),) if delta.text else ()
+        if self._shows_reasoning:
+            return delta.parts
+        return (part for part in delta.parts if not isinstance(part, Reasoning))
 
     def _observed(self, step: Step) -> list[bytes]:
         """One chunk a token, with nothing else."""
@@ -141,9 +152,7 @@ class ChatPresenter:
     def _choice(self, index: int, answer: ChoiceSteps) -> ChatChoice:
         observation = self._observation
         tokens = [token for step in answer.steps for token in step.delta.tokens]
-        parts = [part for step in answer.steps for part in step.delta.parts]
-        if not parts:
-            parts = [Content(step.delta.text) for step in answer.steps]
+        parts = [part for step in answer.steps for part in self._shown(step.delta)]
         ids: list[int] | UnsetType = UNSET
         times: list[int] | UnsetType = UNSET
         if observation.token_ids:

@@ -47,6 +47,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
         str | None,
         Meta(description="Reasoning of an earlier assistant message, for templates that use it."),
     ] = None
+    reasoning: Annotated[str | None, Meta(description="Another name of `reasoning_content`.")] = (
+        None
+    )
     tool_calls: Annotated[
         list[ToolCall] | None, Meta(description="The calls of an earlier assistant message.")
     ] = None

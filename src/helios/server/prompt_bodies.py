@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from helios.server.message_bodies import ChatMessage
+from helios.server.tool_bodies import ToolDefinition
 
 _MODEL = "The model's served id or one of its aliases. Default: the model that there is."
 
@@ -43,6 +44,18 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     chat_template_kwargs: Annotated[
         dict[str, Any] | None,
         Meta(description="With `messages`: variables for the model's chat template."),
+    ] = None
+    continue_final_message: Annotated[
+        bool | None,
+        Meta(description="With `messages`: end inside the last message's text. Default: false."),
+    ] = None
+    tools: Annotated[
+        list[ToolDefinition] | None,
+        Meta(description="With `messages`: the tools that the template shows."),
+    ] = None
+    documents: Annotated[
+        list[dict[str, Any]] | None,
+        Meta(description="With `messages`: documents, for templates that use them."),
     ] = None
     return_token_strs: Annotated[
         bool | None, Meta(description="Return each token as the vocabulary spells it, too.")
@@ -140,4 +153,11 @@ class Rendered(msgspec.Struct, frozen=True):
         Meta(description="Sequences of tokens that end an answer, `stop_token_ids` among them."),
     ]
     priority: Annotated[int, Meta(description="Lower is served first.")]
+    constrained: Annotated[
+        bool,
+        Meta(
+            description="Whether a grammar would keep the answer to its form, to calls of its"
+            " tools, or its reasoning to a budget."
+        ),
+    ]
     object: Annotated[Literal["prompt"], Meta(description="Always `prompt`.")] = "prompt"

@@ -25,11 +25,18 @@ from helios.server.prompt_bodies import (
     Tokenized,
     TokenizeRequest,
 )
+from helios.server.tool_bodies import tools_of
 from helios.server.unsupported import is_unsupported, unsupported_fields
 from helios.server.validation import chat_messages, check_messages, unknown_in_messages
 
 # Fields of a tokenize body that mean something beside only one of `prompt` and `messages`.
-_OF_MESSAGES = ("add_generation_prompt", "chat_template_kwargs")
+_OF_MESSAGES = (
+    "add_generation_prompt",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "documents",
+    "tools",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +70,33 @@ def tokenize_call(data: bytes) -> PromptCall:
                 "The model's template says which special tokens a conversation has. Leave it out",
             )
 
+        tools_of(request.tools or (), None, parallel=None)
+        if request.continue_final_message and request.add_generation_prompt:
+            raise invalid(
+                "add_generation_prompt",
+                "add_generation_prompt: the last message is continued. Leave out one of"
+                " add_generation_prompt and continue_final_message",
+            )
+
     def work(model: ServedModel) -> Tokenized:
         maker = model.frontend.preparer.prompts
-        tokens = _prompt(request, maker).tokens
+        tokens = _prompt(request, raw, maker).tokens
         spellings = maker.spellings(tokens) if request.return_token_strs else None
         return Tokenized(len(tokens), maker.max_context_tokens, tokens, spellings)
 
     return PromptCall(request.model, tuple(sorted(ignored)), work)
 
 
-def _prompt(request: TokenizeRequest, maker: PromptMaker) -> Prompt:
+def _prompt(request: TokenizeRequest, raw: Mapping[str, Any], maker: PromptMaker) -> Prompt:
     if request.messages is None:
         assert request.prompt is not None
         return maker.of_text(request.prompt, special_tokens=request.add_special_tokens is not False)
     return maker.of_messages(
         chat_messages(request.messages),
         variables=request.chat_template_kwargs,
+        tools=raw.get("tools") or (),
+        documents=request.documents or (),
+        continue_last=bool(request.continue_final_message),
         generation_prompt=request.add_generation_prompt is not False,
     )
 
@@ -150,6 +168,7 @@ def _rendered(
         stop=list(prepared.stops.strings),
         stop_token_sequences=[list(sequence) for sequence in prepared.stops.sequences],
         priority=prepared.priority,
+        constrained=prepared.grammar is not None,
     )
 
 

@@ -49,7 +49,8 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "modalities": [["text"]],
     "audio": [],
     "reasoning": [],
-    "thinking": [],
+    "separate_reasoning": [True],
+    "stream_reasoning": [True],
     "verbosity": [],
     "web_search_options": [],
     # what an answer contains
@@ -66,6 +67,34 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "truncate_prompt_tokens": [],
     "truncation": ["disabled"],
 }
+# What chat completions alone can do. In a completions body these would be ignored although they
+# change an answer.
+_CHAT_ONLY: Final[Mapping[str, Sequence[Any]]] = {
+    "tools": [[]],
+    "tool_choice": ["none", "auto"],
+    "parallel_tool_calls": [True, False],
+    "documents": [[]],
+    "reasoning_effort": [],
+    "thinking": [],
+    "thinking_token_budget": [],
+    "include_reasoning": [True],
+    "chat_template_kwargs": [{}],
+    "add_generation_prompt": [True],
+    "continue_final_message": [False],
+}
+
+
+def chat_fields(body: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of a body that ask for something which only chat completions do."""
+    for name, neutral in _CHAT_ONLY.items():
+        value = body.get(name)
+        if value is not None and value not in neutral:
+            yield name
+
+
+def is_chat_field(name: str) -> bool:
+    """Whether only chat completions have the field; a neutral value is accepted elsewhere."""
+    return name in _CHAT_ONLY
 
 
 def unsupported_fields(body: Mapping[str, Any]) -> Iterator[str]:

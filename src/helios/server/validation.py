@@ -26,7 +26,12 @@ from helios.server.bodies import (
 )
 from helios.server.failures import invalid, not_supported
 from helios.server.json_bodies import converted, json_object, unknown_within
-from helios.server.unsupported import is_unsupported, unsupported_fields
+from helios.server.unsupported import (
+    chat_fields,
+    is_chat_field,
+    is_unsupported,
+    unsupported_fields,
+)
 
 # Fields that give an answer's form, and the values that don't.
 STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
@@ -80,9 +85,10 @@ def decode_completion(data: bytes) -> Decoded[CompletionRequest]:
     _check_top_logprobs("logprobs", request.logprobs)
     if request.top_logprobs:
         raise not_supported("top_logprobs", "Send the number as logprobs")
-    for field in ("return_token_ids", "return_token_timestamps"):
-        if getattr(request, field):
-            raise not_supported(field, "Use /v1/chat/completions")
+    observations = ("return_token_ids", "return_token_timestamps")
+    asked = [field for field in observations if getattr(request, field)]
+    for field in (*asked, *chat_fields(decoded.raw)):
+        raise not_supported(field, "Use /v1/chat/completions")
     return decoded
 
 
@@ -149,7 +155,9 @@ def _unknown(raw: Mapping[str, Any], kind: type[GenerationRequest]) -> set[str]:
     """Names of fields that have no meaning here; those within messages are named together."""
     known = set(kind.__struct_fields__)
     names = {name for name in raw if name not in known and not is_unsupported(name)}
-    if kind is ChatRequest:
+    if kind is not ChatRequest:
+        names = {name for name in names if not is_chat_field(name)}
+    else:
         names |= unknown_in_messages(raw["messages"])
     options = raw.get("stream_options")
     if options is not None:

@@ -20,15 +20,38 @@ from helios.frontend.tools import Calling, Tool, Tools
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingBudget:
+    """Reasoning's most tokens, delimiters aside, and the field that says so."""
+
+    tokens: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a request constrains: its answer, its calls, or both."""
+    """What a request constrains: its answer, its calls, its reasoning."""
 
     structure: Structure | None
     tools: Tools
+    thinking: ThinkingBudget | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to constrain."""
-        return self.structure is not None or self.tools.constrains
+        tools, structure = self.tools.constrains, self.structure
+        return tools or structure is not None or self.thinking is not None
+
+    @property
+    def where(self) -> str:
+        """The field that asks for it; the first where several do."""
+        tools = self.tools
+        if self.structure is not None:
+            return self.structure.where
+        if tools.calling is Calling.REQUIRED:
+            return "tool_choice"
+        if self.thinking is not None and not tools.constrains:
+            return self.thinking.where
+        strict = any(tool.strict for tool in tools.callable)
+        return "tools" if strict or tools.parallel else "parallel_tool_calls"
 
 
 def response_grammar(
@@ -54,6 +77,8 @@ class _Envelope:
         self._signs = signs
         self._opened = opened
         self._writer = GrammarWriter(signs)
+        thinking = constraint.thinking
+        self._thought_tokens = None if thinking is None else thinking.tokens
 
     def grammar(self) -> str:
         writer, contract = self._writer, self._contract
@@ -124,6 +149,13 @@ class _Envelope:
         called = f"{writer.text_up_to(calls.opener)} {calls.rest}"
         return writer.choice([writer.text_without(calls.opener), called])
 
+    def _thought_up_to(self, end: str) -> str:
+        return self._writer.thought_up_to(end, self._thought_tokens)
+
+    def _more_thoughts(self, thought: str) -> str:
+        """Any number of messages of reasoning; none where a budget is to hold for all of them."""
+        return f"({thought})*" if self._thought_tokens is None else ""
+
     def _tags(self) -> str:
         writer, contract = self._writer, self._contract
         rest = self._after_reasoning()
@@ -132,7 +164,7 @@ class _Envelope:
         syntax = contract.reasoning_syntax
         line = "\n" if syntax.wrapping_newlines else ""
         after = writer.literal(2 * line)
-        thought = writer.rule(f"{writer.text_up_to(syntax.close)} {after}")
+        thought = writer.rule(f"{self._thought_up_to(syntax.close)} {after}")
         opening, closing = self._signs.sign(syntax.open), self._signs.sign(syntax.close)
         opened, closed = self._opened.rfind(opening), self._opened.rfind(closing)
         if closed > opened or (closed >= 0 and opened < 0):
@@ -140,9 +172,11 @@ class _Envelope:
         # Where text can spell reasoning's end, what stands before a call may have ended it.
         tokens = writer.is_signed(syntax.close)
         calls = self._calls if syntax.terminal_marker and tokens else None
+        if self._thought_tokens is not None and not writer.is_signed(syntax.terminal_marker):
+            calls = None
         ways = [f"{thought} {rest}"]
         if calls is not None:
-            ways.append(f"{writer.text_up_to(calls.opener)} {calls.rest}")
+            ways.append(f"{self._thought_up_to(calls.opener)} {calls.rest}")
         if opened >= 0:
             return writer.choice(ways)
         begun = writer.literal(syntax.open + line)
@@ -169,7 +203,7 @@ class _Envelope:
             before = up_to("response") if free else tag(syntax.close, "response")
             ways.append(f"{before} {calls.expression(writer)} {end}")
         rest = writer.choice(ways)
-        thought = up_to("think")
+        thought = self._thought_up_to(f"{syntax.close}think{syntax.separator}")
         response_open = tag(syntax.open, "response")
         think_open = self._signs.sign(f"{syntax.open}think{syntax.separator}")
         answer_open = self._signs.sign(f"{syntax.open}response{syntax.separator}")
@@ -205,14 +239,16 @@ class _Envelope:
             more = f"({close} {header} {call})*" if self._constraint.tools.parallel else ""
             ways.append(f"{call} {more}")
         last = writer.choice(ways)
-        thought = writer.rule(f"{writer.any_text()} {close} {header}")
+        thought = writer.rule(f"{self._thought_up_to(envelope.body_closes[0])} {header}")
+        to_self = f"{to('self')} {thought}"
+        more = self._more_thoughts(to_self)
         opened = self._signs.plain(self._opened)
         inside = self._signs.sign(envelope.header_close) in self._opened
         if inside and " to=self" in opened:
-            return writer.rule(f"{thought} ({to('self')} {thought})* {last}")
+            return writer.rule(f"{thought} {more} {last}")
         if inside and answer is not None:
             return answer
-        return writer.rule(f"({to('self')} {thought})* {last}")
+        return writer.rule(f"{more or f'({to_self})?'} {last}")
 
     def _channels(self) -> str:
         """Analysis, then a final message, or calls."""
@@ -235,8 +271,9 @@ class _Envelope:
             head = f"commentary to={syntax.name_prefix}{tool.name} {envelope.format_open}json"
             ways.append(message(head, object_rule(writer, tool)))
         last = writer.choice(ways)
-        thought = writer.rule(f"{writer.any_text()} {end} {header}")
+        thought = writer.rule(f"{self._thought_up_to(envelope.body_closes[0])} {header}")
         analysis = f"{writer.literal(f'{envelope.channel_open}analysis{envelope.header_close}')}"
+        more = self._more_thoughts(f"{analysis} {thought}")
         if self._signs.sign(envelope.header_close) in self._opened:
-            return writer.rule(f"{thought} ({analysis} {thought})* {last}")
-        return writer.rule(f"({analysis} {thought})* {last}")
+            return writer.rule(f"{thought} {more} {last}")
+        return writer.rule(f"{more or f'({analysis} {thought})?'} {last}")
