@@ -45,7 +45,11 @@ class Engine:
         self.frontend = frontend
         self._model = model
         self._queue_capacity = model.scheduler.queue_limit
-        self._worker = WorkerThread(model, open_token_bytes=lambda: frontend.tokenizer)
+        self._worker = WorkerThread(
+            model,
+            open_token_bytes=lambda: frontend.tokenizer,
+            open_vocabulary=lambda: frontend.preparer.reading.vocabulary,
+        )
 
     @classmethod
     def open(

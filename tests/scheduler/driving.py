@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from helios.runtime.rounds import Alternatives, SamplingParameters
+from helios.runtime.rounds import Alternatives, Round, SamplingParameters
 from helios.scheduler import (
     Event,
     Finish,
@@ -102,12 +102,16 @@ class Driver:
         for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
             for place in places_written(lane, self.scheduler.geometry.page_tokens):
                 assert place in resident.private, "a shared page is written"
-        sequence = self.model.submit(planned.round)
+        sequence = self.model.submit(self.submitted(planned))
         self.scheduler.begin(planned, sequence)
         self.sequences.append(sequence)
         self.in_flight.append(planned)
         self.check()
         return planned.program.name
+
+    def submitted(self, planned: PlannedRound) -> Round:
+        """The round that the model gets."""
+        return planned.round
 
     def complete(self) -> None:
         """Waits for the oldest round and completes it."""

@@ -69,4 +69,5 @@ def geometry(
         history=history,
         sampling=SamplingRules(*[True] * 6),
         scoring=ScoringRules(bool(scored), bool(scored)),
+        grammars=True,
     )

@@ -60,6 +60,13 @@ def next_token(
     return number % VOCABULARY, -(number % 1000) / 1000
 
 
+def pick(number: int, mask: bytes | memoryview) -> int:
+    """The token that a mask leaves where `number` would have been chosen."""
+    bits = int.from_bytes(mask, "little")
+    allowed = [token for token in range(VOCABULARY) if bits >> token & 1]
+    return allowed[number % len(allowed)]
+
+
 def score(context: Sequence[int | None], target: int) -> float:
     """The logprob of a given token after the context; nan for no token."""
     if target < 0:
@@ -270,7 +277,13 @@ class FakeModel:
     def _begin(self, lane: LaneWork, operation: Operation) -> None:
         admission = lane.admission
         assert admission is not None
-        if operation is Operation.INITIALIZE:
+        refreshed = self._states[lane.slot]
+        if operation is Operation.INITIALIZE and refreshed.generation == lane.generation:
+            # Only what isn't in pages is written anew.
+            assert self.geometry.history.starts_at_pages
+            assert lane.start == refreshed.consumed, "a state is written where it doesn't stand"
+            assert lane.restore_row < 0
+        elif operation is Operation.INITIALIZE:
             self.memory.begin(lane)
         else:
             self.memory.restore(lane)
@@ -315,6 +328,10 @@ class FakeModel:
         if not lane.sample:
             return self._answer(lane, state, (), (), error, scores, ranking)
         token, logprob = next_token(seen, state.seed, state.counted)
+        mask = lane.extras.grammar_mask if lane.extras else None
+        if mask is not None:
+            token = pick(token, mask)
+            logprob = score(seen, token)
         if state.counted:
             state.counted.append(token)
         state.pending = token

@@ -11,6 +11,7 @@ import pytest
 from helios.runtime.geometry import Geometry, Operation
 from helios.scheduler import Scheduler, SchedulerOptions
 from helios.worker.client_requests import ClientRequests
+from helios.worker.grammars import no_vocabulary
 from helios.worker.held_requests import no_token_bytes
 from helios.worker.histograms import HistogramCounts
 from helios.worker.messages import (
@@ -108,7 +109,7 @@ def test_who_is_cancelled_in_the_queue_has_no_times() -> None:
 def test_who_is_cancelled_before_a_token_waited_and_began_nothing() -> None:
     scheduler = Scheduler(geometry())
     times = RequestTimes(time.monotonic_ns)
-    requests = ClientRequests(scheduler, times, no_token_bytes)
+    requests = ClientRequests(scheduler, times, no_token_bytes, no_vocabulary)
     requests.arrive(submit(request(1)))
     planned = scheduler.plan()
     assert planned is not None

@@ -23,6 +23,8 @@ from helios.frontend.tokenizer import Tokenizer
 from helios.frontend.tools import Tools
 
 if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
     from helios.frontend.grammar.compiler import GrammarCompiler
 
 
@@ -83,6 +85,11 @@ class ResponseReading:
         """The grammar of a response that goes on after `opened`; of a bare output where that is
         None. Raises RequestError for what can't be made one."""
         return self._compiler.compile(constraint, opened)
+
+    @property
+    def vocabulary(self) -> LLTokenizer:
+        """The core's vocabulary as grammars see it."""
+        return self._compiler.vocabulary
 
     @functools.cached_property
     def _compiler(self) -> GrammarCompiler:

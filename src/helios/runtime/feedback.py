@@ -40,6 +40,4 @@ def feedback_inputs(graph: GraphContract) -> tuple[ValueBinding, ...]:
 
 def is_host_fed(graph: GraphContract) -> bool:
     """Whether rounds of the graph wait for the previous completions of all their lanes."""
-    return any(
-        binding.source is not ValueSource.GRAMMAR_MASK for binding in feedback_inputs(graph)
-    )
+    return any(binding.source is not ValueSource.GRAMMAR_MASK for binding in feedback_inputs(graph))

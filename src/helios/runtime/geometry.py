@@ -26,8 +26,8 @@ class ProgramInfo:
     token_capacity: int
     packed_token_capacity: int
     launches: int
-    # The graph has inputs that the host knows only from the lane's previous completion, whatever the
-    # lane: a pending token of its own, or tokens copied from the request's history.
+    # The graph has inputs that the host knows only from the lane's previous completion, whosever
+    # lane it is: a pending token of its own, or tokens copied from the request's history.
     host_fed: bool = False
 
 

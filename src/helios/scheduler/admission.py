@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from helios.errors import AdmissionError
 from helios.runtime.geometry import Geometry
+from helios.runtime.grammar_rules import REMEDY, UNSUPPORTED
 from helios.runtime.sampling_rules import sampling_fault
 from helios.runtime.scoring_rules import scoring_fault
 from helios.scheduler.ranking import PRIORITIES
@@ -62,6 +63,8 @@ def check_request(request: Request, geometry: Geometry) -> None:
             raise AdmissionError(
                 f"prompt_logprobs {problem.what}", where=where, remedy=problem.remedy
             )
+    if request.constrained and not geometry.grammars:
+        raise AdmissionError(f"grammar: {UNSUPPORTED}", where=where, remedy=REMEDY)
     total = len(prompt) + request.output_limit
     if total > geometry.max_context_tokens:
         raise AdmissionError(

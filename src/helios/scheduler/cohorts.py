@@ -161,7 +161,7 @@ class Cohorts:
         end = min(start + tokens, resident.chunk_end, residency.reach(resident))
         residency.cover(resident, end)
         progress = resident.progress
-        scores, likeliest = progress.wants_scores, progress.request.prompt_top_logprobs
+        scores, likeliest = progress.wants_scores, progress.scored_top_logprobs
         return LaneWork(
             resident.slot,
             resident.generation,
@@ -202,6 +202,9 @@ def _decode_lanes(residents: Sequence[Resident], program: ProgramInfo) -> list[L
 
 
 def _targets(resident: Resident, start: int, end: int) -> list[int]:
-    """For each token of a chunk the prompt token that follows it, −1 after the last."""
-    targets = resident.progress.tokens[start + 1 : min(end + 1, resident.prompt_tokens)]
-    return targets + [-1] * (end - start - len(targets))
+    """For each token of a chunk the one that follows it, −1 where that isn't scored, and after the
+    last."""
+    progress = resident.progress
+    unscored = min(max(progress.needed_from - start, 0), end - start)
+    targets = progress.tokens[start + unscored + 1 : min(end + 1, resident.prompt_tokens)]
+    return [-1] * unscored + targets + [-1] * (end - start - unscored - len(targets))

@@ -120,7 +120,7 @@ def lane_fault(
     if ended:
         return None
     if scores or work.targets:
-        asked = resident.progress.request.prompt_top_logprobs
+        asked = resident.progress.scored_top_logprobs
         problem = _score_fault(scores, work.targets) or ranking_fault(
             ranking, work.targets, min(asked, vocabulary_tokens)
         )
@@ -140,7 +140,7 @@ def lane_fault(
         request = progress.request
         if token in request.eos_ids:
             expected_finish = DeviceFinish.EOS
-        elif progress.emitted + 1 == request.output_limit:
+        elif progress.emitted + progress.forced + 1 == request.output_limit:
             expected_finish = DeviceFinish.LIMIT
     if finish != expected_finish:
         return f"the lane's finish is {finish!r}, not {expected_finish!r}"

@@ -12,7 +12,12 @@ class SchedulerCounters:
     """Counts since start. `prompt_tokens` are those of accepted requests, `cached_tokens` what of
     them their first admission found in the prefix cache; `prefilled_tokens` those that PREFILL
     rounds consumed, so preemption counts them again; `empty_lanes` are lanes of rounds submitted
-    before the host knew that the request had ended.
+    before the host knew that the request had ended. `forced_tokens` are those output tokens that a
+    grammar left no choice about and that were consumed without being sampled.
+
+    `mixed_grammar_decode_steps` are submitted rounds in which both constrained and unconstrained
+    requests decode, `constrained_max_inflight` the most rounds in flight right after one with a
+    constrained request was submitted.
 
     `prefix_queries` are admissions that were free to reuse something, `prefix_queried_tokens` what
     they could have reused at most; preempted requests count again. `preemptions_by_snapshot` are
@@ -29,6 +34,9 @@ class SchedulerCounters:
     output_tokens: int = 0
     preemptions: int = 0
     empty_lanes: int = 0
+    forced_tokens: int = 0
+    mixed_grammar_decode_steps: int = 0
+    constrained_max_inflight: int = 0
     prefix_queries: int = 0
     prefix_queried_tokens: int = 0
     preemptions_by_snapshot: int = 0

@@ -1,9 +1,9 @@
 """What has to be known before another round may be planned: the completion barriers.
 
 Two rounds are in flight in steady state. Each exception follows from data: the inputs of the
-program to be used (`ProgramInfo.host_fed`), a lane's last operation, its request's host stops,
-and whether a cost that a choice rests on has been measured. Pure functions; `Cohorts` asks the
-first ones for each lane, `RoundPlanner` and `Turns` the others for a round.
+program to be used (`ProgramInfo.host_fed`), a lane's last operation, its request's host stops or
+grammar, and whether a cost that a choice rests on has been measured. Pure functions; `Cohorts` asks
+the first ones for each lane, `RoundPlanner` and `Turns` the others for a round.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ def awaits_feed(resident: Resident, program: ProgramInfo) -> bool:
 
 
 def one_round_at_a_time(residents: Iterable[Resident]) -> bool:
-    """Whether the host decides after each token of some running request if it goes on."""
+    """Whether the host decides after each token of some running request if it goes on, or what may
+    follow."""
     return any(
-        resident.progress.request.host_stops and resident.phase is not Phase.ENDING
+        (resident.progress.request.host_stops or resident.progress.request.constrained)
+        and resident.phase is not Phase.ENDING
         for resident in residents
     )
 

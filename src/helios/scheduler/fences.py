@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from helios.runtime.geometry import Geometry, Operation
-from helios.runtime.rounds import Completion, DeviceFinish, LaneCompletion, LaneWork
+from helios.runtime.rounds import (
+    Alternatives,
+    Completion,
+    DeviceFinish,
+    LaneCompletion,
+    LaneWork,
+)
 from helios.scheduler.completion import InFlight, goes_on, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
@@ -145,16 +151,23 @@ class Fences:
         resident.consumed = consumed
         unreported = resident.ending in _UNREPORTED
         if scores:
-            # From where the chunk began: a preempted prompt is scored anew.
-            start = consumed - len(scores)
-            progress.scores[start:] = scores
-            progress.ranks[start:] = ranking.ranks
-            progress.likeliest[start:] = ranking.alternatives
+            # From where the chunk began: what is preempted is scored anew.
+            start = consumed - len(scores) - progress.needed_from
+            skipped, start = max(-start, 0), max(start, 0)
+            progress.scores[start:] = scores[skipped:]
+            progress.ranks[start:] = ranking.ranks[skipped:]
+            progress.likeliest[start:] = ranking.alternatives[skipped:]
         if not tokens:
             return None
-        if progress.scores and not unreported:
+        if progress.scores and not progress.forced and not unreported:
             events.append(_scored(progress))
-        progress.tokens.extend(tokens)
+        sampled = tokens
+        if progress.forced:
+            tokens, logprobs, alternatives = _with_forced(progress, tokens, logprobs, alternatives)
+            resident.refreshes = False
+            self._counters.forced_tokens += progress.forced
+            progress.forced = 0
+        progress.tokens.extend(sampled)
         progress.emitted += len(tokens)
         finish = None
         if ended != DeviceFinish.RUNNING:
@@ -208,6 +221,21 @@ def _one_more(resident: Resident, answer: LaneCompletion) -> TokensEmitted:
     return TokensEmitted(
         progress.request.request_id, tokens, answer.logprobs, None, progress.reused
     )
+
+
+def _with_forced(
+    progress: Progress,
+    tokens: tuple[int, ...],
+    logprobs: tuple[float, ...],
+    alternatives: tuple[Alternatives, ...],
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[Alternatives, ...]]:
+    """What a lane has sampled behind the tokens that were forced, which count as generated."""
+    count = progress.forced
+    forced, scores = progress.tokens[-count:], progress.scores[:count]
+    likeliest = progress.likeliest[:count]
+    for values in (progress.scores, progress.ranks, progress.likeliest):
+        values.clear()
+    return (*forced, *tokens), (*scores, *logprobs), (*likeliest, *alternatives)
 
 
 def _scored(progress: Progress) -> PromptScored:

@@ -1,6 +1,7 @@
 """Rounds that give a new resident its state: INITIALIZE, RESTORE or RESUME, by what its hold has.
 
-- INITIALIZE where it begins at token 0, or at a page's end with held pages alone.
+- INITIALIZE where it begins at token 0, or at a page's end with held pages alone; and where it
+  stands, if it has been given tokens that its grammar forces (`forcing`).
 - RESTORE where the state is copied from a snapshot.
 - RESUME where all of its tokens but the last one are there, which becomes its pending token: no
   prompt is left, and it decodes next.
@@ -51,6 +52,8 @@ class AdmissionRounds:
 
     def operation_for(self, resident: Resident) -> Operation:
         """How the resident gets its state."""
+        if resident.refreshes:
+            return Operation.INITIALIZE
         endpoint = resident.hold.endpoint
         if self._restores and endpoint and endpoint == resident.prompt_tokens - 1:
             return Operation.RESUME
@@ -59,7 +62,7 @@ class AdmissionRounds:
     def _has_pages(self, resident: Resident) -> bool:
         """Whether the resident has a page for the part of one that it is restored with, or gets
         one; and whether it is still here."""
-        residency, endpoint = self._residency, resident.hold.endpoint
+        residency, endpoint = self._residency, resident.begins_at
         if resident not in residency.admitted:
             return False
         if residency.reach(resident) < endpoint and not residency.make_room(resident):
@@ -68,8 +71,9 @@ class AdmissionRounds:
         return True
 
     def _lane(self, resident: Resident, operation: Operation) -> LaneWork:
-        resident.chunk_end = self._snapshots.first_chunk_end(resident)
-        progress, endpoint = resident.progress, resident.hold.endpoint
+        if not resident.refreshes:
+            resident.chunk_end = self._snapshots.first_chunk_end(resident)
+        progress, endpoint = resident.progress, resident.begins_at
         request = progress.request
         return LaneWork(
             resident.slot,
@@ -81,10 +85,10 @@ class AdmissionRounds:
             LaneAdmission(
                 sampling=request.sampling,
                 output_limit=request.output_limit,
-                emitted=progress.emitted,
+                emitted=progress.emitted + progress.forced,
                 eos_ids=request.eos_ids,
             ),
-            restore_row=resident.hold.row,
+            restore_row=NO_ROW if resident.refreshes else resident.hold.row,
             pending_token=progress.tokens[endpoint] if operation is Operation.RESUME else -1,
             # All tokens so far, wherever its state begins: what a readmitted request has emitted
             # counts as it did before.

@@ -23,7 +23,8 @@ class Request:
     prompt token but the first is wanted, `prompt_top_logprobs` how many of the likeliest tokens in
     its place; `prefix_reuse` whether it may begin from pages and snapshots of earlier requests and
     leave its own to later ones. `sibling_of` is the id of the live request that has the same prompt
-    and computes it for both.
+    and computes it for both. A `constrained` request's tokens follow a grammar, of which the host
+    knows what comes next only once it knows the last token.
     """
 
     request_id: int
@@ -37,6 +38,7 @@ class Request:
     prefix_reuse: bool = True
     sibling_of: int | None = None
     prompt_top_logprobs: int = 0
+    constrained: bool = False
 
     @property
     def stored_tokens(self) -> int:
@@ -46,12 +48,12 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Progress:
-    """A live request: `tokens` are its prompt and what it has emitted, `emitted` counts the
-    latter. `rank` says whom it precedes, and preemption keeps it. `reused` are the prompt tokens
-    that its first admission found in the cache, −1 before it. `scores` are the logprobs of prompt
-    tokens from the second on, as far as they are wanted and known; `ranks` and `likeliest`, of
-    programs that report them, go with them. Who shares the place of a live request `rides`: it
-    takes none of its own in the queue."""
+    """A live request: `tokens` are its prompt, what it has emitted, and what it will have because
+    its grammar leaves no choice; `emitted` and `forced` count the latter two. `rank` says whom it
+    precedes, and preemption keeps it. `reused` are the prompt tokens that its first admission found
+    in the cache, −1 before it. `scores` are the logprobs of tokens that aren't sampled, as far as
+    they are wanted and known; `ranks` and `likeliest`, of programs that report them, go with them.
+    Who shares the place of a live request `rides`: it takes none of its own in the queue."""
 
     request: Request
     rank: Rank
@@ -62,6 +64,7 @@ class Progress:
     ranks: list[int] = field(default_factory=list)
     likeliest: list[Alternatives] = field(default_factory=list)
     rides: bool = False
+    forced: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -69,10 +72,27 @@ class Progress:
         return self.reused < 0 and not self.rides
 
     @property
-    def wants_scores(self) -> bool:
-        """Whether the prompt is still to be scored: then all of it must be computed, whatever of
-        it is cached. Once a token has been emitted the scores have been delivered."""
+    def scores_prompt(self) -> bool:
+        """Whether the prompt is still to be scored. Once a token has been emitted its scores have
+        been delivered."""
         return self.request.score_prompt and not self.emitted
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether tokens are to be scored: the prompt's, or those that are forced."""
+        return self.forced > 0 or self.scores_prompt
+
+    @property
+    def needed_from(self) -> int:
+        """The first token that must be computed, whatever is cached: the last one, which is
+        consumed for a token to follow, or the one before the first that is scored."""
+        return 0 if self.scores_prompt else len(self.tokens) - 1 - self.forced
+
+    @property
+    def scored_top_logprobs(self) -> int:
+        """How many of the likeliest tokens are wanted in the place of each that is scored."""
+        request = self.request
+        return request.prompt_top_logprobs if self.scores_prompt else request.sampling.top_logprobs
 
 
 class Phase(Enum):
@@ -109,7 +129,8 @@ class Resident:
     `private`, by their place in the list, are the resident's own; the others are published and
     held, or were given back (`first_page` is the first that is still read). `saved` is the longest
     endpoint that a snapshot of the request has or will have; `due_endpoint` and `due_row` describe
-    the one that waits for its round, −1 without one.
+    the one that waits for its round, −1 without one. One that `refreshes` has been given forced
+    tokens: its state is written anew where it stands, and then it consumes them as a prompt's.
     """
 
     progress: Progress
@@ -134,6 +155,7 @@ class Resident:
     last_turn: int = 0
     ended_on_device: bool = False
     undecided: bool = False
+    refreshes: bool = False
     # Read for each lane of each round.
     top_logprobs: int = field(init=False)
 
@@ -144,3 +166,8 @@ class Resident:
     def rank(self) -> Rank:
         """Whom the request precedes; see `helios.scheduler.ranking`."""
         return self.progress.rank
+
+    @property
+    def begins_at(self) -> int:
+        """The endpoint of the state that it is given next."""
+        return self.planned_consumed if self.refreshes else self.hold.endpoint

@@ -118,7 +118,7 @@ class Residency:
             slot=slot,
             generation=generation,
             prompt_tokens=len(progress.tokens),
-            planned_emitted=progress.emitted,
+            planned_emitted=progress.emitted + progress.forced,
             hold=self.cache.hold(match),
             chunk_end=len(progress.tokens),
             pages=list(match.pages),
@@ -129,6 +129,14 @@ class Residency:
         insort(self.residents, resident, key=_BY_RANK)
         insort(self.admitted, resident, key=_BY_RANK)
         return resident
+
+    def refresh(self, resident: Resident) -> None:
+        """The resident's state is written anew, where it stands, before it goes on with the tokens
+        that it has been given."""
+        resident.refreshes, resident.phase = True, Phase.ADMITTED
+        resident.prompt_tokens = resident.chunk_end = len(resident.progress.tokens)
+        resident.planned_emitted += resident.progress.forced
+        insort(self.admitted, resident, key=_BY_RANK)
 
     def begun(self, residents: Iterable[Resident]) -> None:
         """The round that gives new residents their state has been submitted."""

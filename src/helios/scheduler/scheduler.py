@@ -21,6 +21,7 @@ from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
 from helios.scheduler.fences import Fences
 from helios.scheduler.fetching import Fetching
+from helios.scheduler.forcing import Forcing
 from helios.scheduler.integrity import IntegrityError, IntegrityReport, inspect
 from helios.scheduler.live import LiveRequests
 from helios.scheduler.options import SchedulerOptions
@@ -34,6 +35,7 @@ from helios.scheduler.second_tier import SecondTier
 from helios.scheduler.siblings import Siblings
 from helios.scheduler.slots import SlotPool
 from helios.scheduler.snapshots import Snapshots
+from helios.scheduler.submissions import count_submission
 from helios.scheduler.waiting import Waiting
 
 
@@ -78,6 +80,7 @@ class Scheduler:
             geometry, self._residency, publication, self._snapshots, self._live, self.counters
         )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
+        self.forcing = Forcing(geometry, self._residency, self._live)
         self._in_flight: deque[InFlight] = deque()
         self._siblings = Siblings(self._live, self._residency, self._in_flight, shares=reuse)
         self._frames = min(self.options.frames_in_flight, geometry.frames)
@@ -159,18 +162,22 @@ class Scheduler:
             self._admit()
         return waiting.pending < limit
 
-    def cancel(self, request_id: int) -> list[Event]:
-        """Ends a request wherever it is; none of its tokens are reported any more. What it holds
-        comes back at its last fence. An unknown or ended request is ignored."""
+    def cancel(self, request_id: int, failure: str | None = None) -> list[Event]:
+        """Ends a request wherever it is, as failed where there is a `failure`; none of its tokens
+        are reported any more. What it holds comes back at its last fence. An unknown or ended
+        request is ignored."""
         self.proceed()
         progress = self._live.find(request_id)
         if progress is None:
             return []
         resident = self._residency.of(progress)
         if resident is not None:
-            self._residency.end(resident, Ending.CANCELLED)
+            self._residency.end(resident, Ending.FAILED if failure else Ending.CANCELLED)
         elif not self._siblings.remove(progress):
             self._residency.waiting.remove(progress)
+        if failure:
+            self._live.retire(progress, Finish.FAILED)
+            return [RequestFailed(request_id, failure)]
         self._live.retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]
 
@@ -230,10 +237,9 @@ class Scheduler:
         advance(planned, sequence)
         self._rounds += 1
         self._in_flight.append(InFlight(sequence, planned))
+        count_submission(self.counters, planned, len(self._in_flight))
         operation = planned.program.operation
         if operation in PROMPTS:
-            for lane in planned.round.lanes:
-                self.counters.prefilled_tokens += len(lane.tokens)
             self._snapshots.prompts_went_on(planned)
         elif operation is Operation.SNAPSHOT:
             self._snapshots.begun(planned)

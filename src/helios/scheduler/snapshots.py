@@ -78,7 +78,7 @@ class Snapshots:
         """A round with prompts' chunks has been submitted: asks where a chunk ends at an endpoint
         that others will begin from. Within the page written last any endpoint can be named."""
         for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
-            if not lane.tokens:
+            if not lane.tokens or resident.refreshes:
                 continue
             prompt = resident.prompt_tokens
             if lane.sample:

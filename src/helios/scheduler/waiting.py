@@ -118,6 +118,5 @@ class Waiting:
     def reusable(self, progress: Progress) -> int:
         """How many of a request's tokens may come from the cache: all but the last, which must be
         consumed for a token to follow, and none where the prompt's own logprobs are wanted."""
-        if not (self._reuse and progress.request.prefix_reuse) or progress.wants_scores:
-            return 0
-        return len(progress.tokens) - 1
+        reuses = self._reuse and progress.request.prefix_reuse
+        return progress.needed_from if reuses else 0

@@ -1,8 +1,9 @@
 """The client's requests inside the worker: their messages become the scheduler's requests, its
 events the messages that the client gets.
 
-Stops are looked for here, between a completion and the next plan, and times of tokens are put in
-for those that want them. `ModelWorker` is the caller; when anything is sent is its business.
+Stops are looked for here, between a completion and the next plan, then grammars are followed; times
+of tokens are put in for those that want them. `ModelWorker` is the caller; when anything is sent is
+its business.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 from helios.errors import AdmissionError, HeliosError
 from helios.scheduler import Event, Finish, PromptScored, Request, RequestFailed, Scheduler
 from helios.scheduler.planned import PlannedRound
+from helios.worker.constraints import Constraints
+from helios.worker.grammars import Grammars, OpenVocabulary
 from helios.worker.held_requests import HeldRequests, OpenTokenBytes
 from helios.worker.host_stops import HostStops
 from helios.worker.ingress import Ingress
@@ -32,10 +35,16 @@ class ClientRequests:
     scheduler's. Methods return what the client is told."""
 
     def __init__(
-        self, scheduler: Scheduler, times: RequestTimes, open_token_bytes: OpenTokenBytes
+        self,
+        scheduler: Scheduler,
+        times: RequestTimes,
+        open_token_bytes: OpenTokenBytes,
+        open_vocabulary: OpenVocabulary,
     ) -> None:
         self.ingress = Ingress(scheduler.options.queue_limit)
-        self.held = HeldRequests(open_token_bytes)
+        self.grammars = Grammars(open_vocabulary)
+        self.constraints = Constraints(scheduler, self.grammars.counters)
+        self.held = HeldRequests(open_token_bytes, self.grammars)
         self._scheduler = scheduler
         self._stops = HostStops(self.held.token_bytes)
         self._times = times
@@ -67,9 +76,14 @@ class ClientRequests:
         return request_id in self.held or self._scheduler.is_live(request_id)
 
     def _submit(self, message: Submit) -> list[FromWorker]:
-        """Hands a request to the scheduler, as soon as its stops can be looked for."""
+        """Hands a request to the scheduler, as soon as its stops can be looked for and its grammar
+        can be followed."""
         if self.held.hold(message):
             return []
+        try:
+            prepared = self.held.prepared(message.request_id)
+        except HeliosError as error:
+            return [FailedEvent(message.request_id, str(error))]
         request = Request(
             request_id=message.request_id,
             prompt=tuple(message.prompt_tokens),
@@ -81,6 +95,7 @@ class ClientRequests:
             host_stops=message.stops is not None,
             sibling_of=message.sibling_of,
             prompt_top_logprobs=message.prompt_top_logprobs,
+            constrained=prepared is not None,
         )
         try:
             self._scheduler.submit(request)
@@ -91,6 +106,8 @@ class ClientRequests:
         except HeliosError as error:
             self._scheduler.cancel(message.request_id)
             return [FailedEvent(message.request_id, str(error))]
+        if prepared is not None:
+            self.constraints.begin(message.request_id, prepared, message.eos_ids)
         self._times.submitted(message.request_id)
         if message.timed:
             self._timed.add(message.request_id)
@@ -119,6 +136,14 @@ class ClientRequests:
     def _unscheduled(self) -> list[Submit]:
         """Takes out those that the scheduler doesn't have yet."""
         return [*self.ingress.clear(), *self.held.clear()]
+
+    def advance(self, events: Sequence[Event]) -> list[FromWorker]:
+        """Follows grammars, after the host has stopped whom it would; requests that can't go on
+        fail."""
+        told: list[FromWorker] = []
+        for request_id, problem in self.constraints.advance(events).items():
+            told += self.messages(self._scheduler.cancel(request_id, failure=problem))
+        return told
 
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""
@@ -167,6 +192,7 @@ class ClientRequests:
     def _forget(self, request_id: int) -> None:
         """The request has its last event."""
         self._stops.forget(request_id)
+        self.constraints.forget(request_id)
         self._times.forget(request_id)
         self._timed.discard(request_id)
 

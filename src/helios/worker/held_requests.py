@@ -1,13 +1,16 @@
-"""Requests that wait until the text of their output can be read, which stop strings need.
+"""Requests that wait for what they need beside the model: the text of their output, which stop
+strings are looked for in, and their grammar's matcher.
 
-The bytes of the model's tokens are read when the first such request comes, on a thread of their
-own: start-up doesn't wait for them, nor do other requests.
+The bytes of the model's tokens are read when the first request with stop strings comes, on a thread
+of their own; grammars are compiled on others (`grammars`). Start-up doesn't wait for them, nor do
+other requests.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from helios.errors import ContractError, ExecutionError, HeliosError
@@ -15,6 +18,7 @@ from helios.worker.messages import Submit
 
 if TYPE_CHECKING:
     from helios.frontend.token_bytes import TokenBytes
+    from helios.worker.grammars import Grammars, Prepared
 
 OpenTokenBytes = Callable[[], "TokenBytes"]
 
@@ -29,50 +33,76 @@ def no_token_bytes() -> TokenBytes:
 class HeldRequests:
     """True while there are some, `in` asks by id. Not thread-safe: of the loop's thread."""
 
-    def __init__(self, open_token_bytes: OpenTokenBytes) -> None:
+    def __init__(self, open_token_bytes: OpenTokenBytes, grammars: Grammars) -> None:
         self._open = open_token_bytes
+        self._grammars = grammars
         self._opening: threading.Thread | None = None
         self._opened = threading.Event()
         self._token_bytes: TokenBytes | HeliosError | None = None
-        self._held: list[Submit] = []
+        # In the order of their arrival.
+        self._held: dict[int, Submit] = {}
+        # Of requests with a grammar, until it is taken.
+        self._prepared: dict[int, Future[Prepared]] = {}
+        # Set when something that is waited for may be there.
+        self._news = threading.Event()
 
     def __len__(self) -> int:
         return len(self._held)
 
     def __contains__(self, request_id: int) -> bool:
-        return any(request.request_id == request_id for request in self._held)
+        return request_id in self._held
 
     def hold(self, request: Submit) -> bool:
-        """Takes a request that can't begin yet; False where it can."""
-        if request.stops is None or not request.stops.strings:
-            return False
-        if self._opened.is_set() and not self._held:  # nobody overtakes: choices follow their first
-            return False
-        self._held.append(request)
-        if self._opening is None:
+        """Takes a request that can't begin yet; False where it can. A sibling doesn't overtake its
+        leader."""
+        request_id = request.request_id
+        if request.grammar and request_id not in self._prepared:
+            prepared = self._prepared[request_id] = self._grammars.prepare(request.grammar)
+            prepared.add_done_callback(lambda _: self._news.set())
+        if _has_strings(request) and self._opening is None:
             self._opening = threading.Thread(target=self._run, name="helios-tokens", daemon=True)
             self._opening.start()
+        if self._can_begin(request):
+            return False
+        self._held[request_id] = request
         return True
+
+    def _can_begin(self, request: Submit) -> bool:
+        prepared = self._prepared.get(request.request_id)
+        return (
+            request.sibling_of not in self._held
+            and (prepared is None or prepared.done())
+            and (self._opened.is_set() or not _has_strings(request))
+        )
 
     def release(self) -> list[Submit]:
         """Those that can begin now, in the order of their arrival; they are no longer held."""
-        return self.clear() if self._held and self._opened.is_set() else []
+        released: list[Submit] = []
+        if self._held:
+            self._news.clear()
+            for request in list(self._held.values()):
+                if self._can_begin(request):
+                    del self._held[request.request_id]
+                    released.append(request)
+        return released
 
     def clear(self) -> list[Submit]:
         """Lets go of all of them."""
-        held, self._held = self._held, []
+        held = list(self._held.values())
+        for request in held:
+            self.remove(request.request_id)
         return held
 
     def remove(self, request_id: int) -> bool:
         """Lets go of one; False where it isn't held."""
-        left = [request for request in self._held if request.request_id != request_id]
-        found = len(left) < len(self._held)
-        self._held = left
-        return found
+        prepared = self._prepared.pop(request_id, None)
+        if prepared is not None:
+            prepared.cancel()
+        return self._held.pop(request_id, None) is not None
 
     def wait(self, timeout_ms: int) -> None:
-        """Waits at most so long until those that are held can begin."""
-        self._opened.wait(timeout_ms / 1e3)
+        """Waits at most so long until some that are held can begin."""
+        self._news.wait(timeout_ms / 1e3)
 
     def token_bytes(self) -> TokenBytes:
         """What was opened, for requests that aren't held. Raises the HeliosError that kept it from
@@ -81,6 +111,12 @@ class HeldRequests:
         if isinstance(self._token_bytes, HeliosError):
             raise self._token_bytes.with_traceback(None)  # it would grow with each request
         return self._token_bytes
+
+    def prepared(self, request_id: int) -> Prepared | None:
+        """The matcher of a request that isn't held, for it alone; None where it has no grammar.
+        Raises the HeliosError that kept it from being made."""
+        prepared = self._prepared.pop(request_id, None)
+        return None if prepared is None else prepared.result()
 
     def _run(self) -> None:
         """The thread."""
@@ -94,3 +130,8 @@ class HeldRequests:
             )
         finally:
             self._opened.set()
+            self._news.set()
+
+
+def _has_strings(request: Submit) -> bool:
+    return request.stops is not None and bool(request.stops.strings)

@@ -71,7 +71,8 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     where it is more urgent; `score_prompt` asks for logprobs of the prompt's tokens,
     `prompt_top_logprobs` for so many of the likeliest in each one's place. `observed` says that the
     client wants each token's id, `timed` when each was completed, too. `sibling_of` is the id of
-    the request, sent before, that has the same prompt."""
+    the request, sent before, that has the same prompt. `grammar` is what its output follows, as
+    llguidance reads it; free output has an empty one."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -85,6 +86,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     timed: bool = False
     sibling_of: int | None = None
     prompt_top_logprobs: int = 0
+    grammar: str = ""
 
     @staticmethod
     def of(
@@ -113,6 +115,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
             timed=timed,
             sibling_of=sibling_of,
             prompt_top_logprobs=likeliest or 0,
+            grammar=prepared.grammar or "",
         )
 
 

@@ -25,6 +25,7 @@ from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
 from helios.worker.client_requests import ClientRequests
+from helios.worker.grammars import OpenVocabulary, no_vocabulary
 from helios.worker.held_requests import OpenTokenBytes, no_token_bytes
 from helios.worker.integrity import BooksCheck
 from helios.worker.messages import (
@@ -92,6 +93,7 @@ class ModelWorker:
         *,
         tier: SecondTier | None = None,
         open_token_bytes: OpenTokenBytes = no_token_bytes,
+        open_vocabulary: OpenVocabulary = no_vocabulary,
         clock: Callable[[], int] = time.monotonic_ns,
         origin_ns: int = 0,
         trace: Trace | None = None,
@@ -104,7 +106,9 @@ class ModelWorker:
         self._trace = trace
         self._counters = RoundCounters(runtime.geometry)
         self._times = RequestTimes(time.monotonic_ns)
-        self._requests = ClientRequests(self.scheduler, self._times, open_token_bytes)
+        self._requests = ClientRequests(
+            self.scheduler, self._times, open_token_bytes, open_vocabulary
+        )
         self._now = clock
         self._origin_ns = origin_ns
         self._in_flight: deque[tuple[int, PlannedRound, bool]] = deque()
@@ -125,6 +129,8 @@ class ModelWorker:
             self._outgoing.append(WorkerFailed(type(error).__name__, message))
             self._send()
             raise
+        finally:
+            self._requests.grammars.close()
 
     def _turn(self) -> bool:
         scheduler, held = self.scheduler, self._requests.held
@@ -176,7 +182,7 @@ class ModelWorker:
             if planned is None:
                 return
             ended = self._clock()
-            sequence = self._runtime.submit(planned.round)
+            sequence = self._runtime.submit(self._requests.constraints.masked(planned))
             scheduler.begin(planned, sequence)
             self._times.begun(planned)
             self._in_flight.append((sequence, planned, self._requests.is_timed(planned)))
@@ -196,6 +202,7 @@ class ModelWorker:
         completed_ns = self._now() - self._origin_ns if timed else 0
         self._outgoing += self._requests.messages(events, completed_ns)
         self.scheduler.proceed()
+        self._outgoing += self._requests.advance(events)
         self._counters.count(planned)
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
@@ -218,6 +225,7 @@ class ModelWorker:
                             self._times,
                             self._books.violations,
                             self._tier,
+                            self._requests.grammars.counters,
                         )
                     )
                 case ResetPrefixCache():

@@ -75,6 +75,7 @@ def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) 
             model.scheduler,
             tier=model.tier,
             open_token_bytes=model.open_token_bytes,
+            open_vocabulary=model.open_vocabulary,
             origin_ns=model.origin_ns,
         ).run()
     except Exception:  # the worker has told the client

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from helios.scheduler.cache.offload import Offload
 
 if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
     from helios.frontend.token_bytes import TokenBytes
 
 
@@ -56,6 +58,18 @@ class LoadedModel:
 
         resource = self.core.deployment.tokenizer_resource
         return read_token_bytes(self.core.read_resource(resource, ResourceKind.TOKENIZER))
+
+    def open_vocabulary(self) -> LLTokenizer:
+        """The core's vocabulary as grammars see it. Raises CoreError."""
+        # Imported on use, as above.
+        from helios.frontend.responses import ResponseReading
+        from helios.frontend.tokenizer import Tokenizer
+
+        contract = self.core.contract
+        resource = self.core.deployment.tokenizer_resource
+        tokenizer = Tokenizer(self.core.read_resource(resource, ResourceKind.TOKENIZER))
+        sampled_tokens = contract.model.vocabulary.sampled_tokens
+        return ResponseReading(contract.model.frontend, tokenizer, sampled_tokens).vocabulary
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""

@@ -6,12 +6,17 @@ with `_ns` in seconds.
 
 from __future__ import annotations
 
+from typing import Final
+
 from helios.process_usage import process_usage
 from helios.scheduler import Finish, Scheduler
 from helios.scheduler.second_tier import SecondTier
+from helios.worker.grammars import GrammarCounters
 from helios.worker.messages import Statistics
 from helios.worker.request_times import RequestTimes
 from helios.worker.round_counters import RoundCounters
+
+NO_GRAMMARS: Final = GrammarCounters()
 
 
 def statistics(
@@ -20,6 +25,7 @@ def statistics(
     times: RequestTimes,
     violations: int = 0,
     tier: SecondTier | None = None,
+    grammars: GrammarCounters = NO_GRAMMARS,
 ) -> Statistics:
     """Counters since start, gauges now. `violations` counts what was wrong with the books."""
     counters, cache = scheduler.counters, scheduler.cache
@@ -44,6 +50,13 @@ def statistics(
             "snapshots_published": cache.counters.published_snapshots,
             "snapshots_evicted": cache.counters.evicted_snapshots,
             "integrity_violations": violations,
+            "grammar_compiled": grammars.compiled,
+            "grammar_cached": grammars.cached,
+            "grammar_compile_ns": grammars.compile_ns,
+            "grammar_masks": grammars.masks,
+            "grammar_mask_ns": grammars.mask_ns,
+            "grammar_forced_tokens": counters.forced_tokens,
+            "mixed_grammar_decode_steps": counters.mixed_grammar_decode_steps,
             "round_device_ns": counters.device_ns,
             "round_predicted_ns": round(counters.predicted_ns),
             "round_prediction_error_ns": round(counters.prediction_error_ns),
@@ -59,6 +72,7 @@ def statistics(
             "snapshots_used": snapshots.rows - snapshots.free - cache.evictable_rows,
             "snapshots_cached": cache.evictable_rows,
             "snapshots_free": snapshots.free,
+            "constrained_max_inflight": counters.constrained_max_inflight,
             "frames": scheduler.frames,
             "frames_in_flight": scheduler.frames_in_flight,
         },

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import PreparedRequest
 from helios.worker.channel import InProcessChannel
+from helios.worker.grammars import OpenVocabulary
 from helios.worker.held_requests import OpenTokenBytes
 from helios.worker.messages import (
     BooksBroken,
@@ -56,7 +57,13 @@ class PendingRequest:
 class WorkerThread:
     """Runs from its construction to `close`. Thread-safe."""
 
-    def __init__(self, model: LoadedModel, *, open_token_bytes: OpenTokenBytes) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        open_token_bytes: OpenTokenBytes,
+        open_vocabulary: OpenVocabulary,
+    ) -> None:
         self._process = os.getpid()
         self._ids = itertools.count(1)
         # Requests whose last event is still to come.
@@ -73,6 +80,7 @@ class WorkerThread:
             model.scheduler,
             tier=model.tier,
             open_token_bytes=open_token_bytes,
+            open_vocabulary=open_vocabulary,
             origin_ns=model.origin_ns,
         )
         self._thread = threading.Thread(target=self._run, name="helios-worker", daemon=True)

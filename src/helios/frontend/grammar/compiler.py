@@ -67,7 +67,8 @@ class GrammarCompiler:
         self._sampled_tokens = sampled_tokens
 
     @functools.cached_property
-    def _vocabulary(self) -> LLTokenizer:
+    def vocabulary(self) -> LLTokenizer:
+        """The core's vocabulary as grammars see it."""
         return grammar_tokenizer(
             self._tokenizer, self._signs, self._contract.eos_ids, self._sampled_tokens
         )
@@ -88,7 +89,7 @@ class GrammarCompiler:
             raise _refused(f"it has {len(grammar)} characters, over {SIZE_LIMIT}", where)
         if _depth(json.loads(grammar)) > DEPTH_LIMIT:
             raise _refused(f"it is nested more than {DEPTH_LIMIT} levels deep", where)
-        matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=parser_limits())
+        matcher = LLMatcher(self.vocabulary, grammar, log_level=0, limits=parser_limits())
         if matcher.is_error():
             raise _refused(matcher.get_error(), where)
         matcher.compute_bitmask()  # the first mask may fail, too
