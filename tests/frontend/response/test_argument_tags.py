@@ -40,6 +40,7 @@ EVERY = [TIGHT, LINES, SPELLED]
 INTEGER, STRING = {"type": "integer"}, {"type": "string"}
 
 
+@pytest.mark.clause("FRONT-2")
 @pytest.mark.parametrize("by", EVERY, ids=lambda by: by.name)
 @pytest.mark.parametrize(
     ("text", "tools", "calls"),

@@ -45,6 +45,7 @@ def atem(name: str, body: str = "") -> str:
     )
 
 
+@pytest.mark.clause("FRONT-10", "FRONT-11")
 @pytest.mark.parametrize(
     ("text", "reasoning", "content", "calls"),
     [

@@ -32,6 +32,7 @@ def _call(name: str, *arguments: tuple[str, str]) -> str:
     return f"<tool_call>\n<function={name}>\n{body}</function>\n</tool_call>"
 
 
+@pytest.mark.clause("FRONT-2")
 @pytest.mark.parametrize("by", [QWEN, SPELLED], ids=lambda by: by.name)
 @pytest.mark.parametrize(
     ("text", "tools", "calls"),
@@ -91,6 +92,7 @@ def test_call_ends_reasoning() -> None:
     assert response.named == [("go", {})]
 
 
+@pytest.mark.clause("FRONT-5")
 def test_value_may_spell_tags() -> None:
     value = f"a</parameter> b <{QUOTE}/tool_call> c"
     response = read_every_way(QWEN, _call("say", ("text", value)), {"say": {"text": STRING}})
@@ -106,3 +108,18 @@ def test_cut_call_has_valid_arguments(cut: int) -> None:
         whole = {"text": 'h\u00e9 "l" \\ o'}
         shorter = [{"text": whole["text"][:n]} for n in range(len(whole["text"]))]
         assert call.value in ({}, *shorter, whole, {**whole, "n": 12})
+
+
+@pytest.mark.clause("FRONT-5")
+def test_a_later_close_is_dropped_as_its_token_and_kept_as_text() -> None:
+    closes = f"r</think>Use `<{QUOTE}think>` and `<{QUOTE}/think>`.</think> More"
+    response = read_every_way(QWEN, closes, None, thinking=True)
+    assert response.reasoning == "r"
+    assert response.content == "Use `<think>` and `</think>`. More"
+
+
+def test_text_before_reasoning_and_reasoning_without_an_end() -> None:
+    response = read_every_way(QWEN, "Hm. <think>r</think>A", None)
+    assert (response.reasoning, response.content) == ("r", "Hm. A")
+    response = read_every_way(QWEN, "still thinking", None, thinking=True)
+    assert (response.reasoning, response.content) == ("still thinking", "")

@@ -60,6 +60,7 @@ def test_text_after_the_block_is_content(by: Syntax) -> None:
     assert (response.content, response.named) == ("tail", [("up", {})])
 
 
+@pytest.mark.clause("FRONT-2")
 @pytest.mark.parametrize("by", EVERY, ids=lambda by: by.name)
 def test_values_are_what_the_tag_says(by: Syntax) -> None:
     text = (

@@ -30,6 +30,7 @@ def _read(tokenizer: Tokenizer, signs: MarkerSigns, tokens: list[int]) -> str:
     return "".join(map(reader.push, tokens)) + reader.finish()
 
 
+@pytest.mark.clause("FRONT-5")
 def test_token_and_spelling_differ() -> None:
     tokenizer = _tokenizer()
     signs = marker_signs(tokenizer, ["<think>", "</think>"])

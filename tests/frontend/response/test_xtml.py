@@ -39,6 +39,7 @@ def written(text: str) -> str:
     return re.sub(r"\[(/?)((?:[a-z][^\]\[]*)?)(\]|$)", tag, text)
 
 
+@pytest.mark.clause("FRONT-3")
 @pytest.mark.parametrize("by", EVERY, ids=lambda by: by.name)
 def test_whole_response(by: Syntax) -> None:
     text = written(
