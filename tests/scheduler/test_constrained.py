@@ -87,6 +87,12 @@ def test_decode_rounds_with_both_kinds_of_lanes_are_counted(
     counted = driver.scheduler.counters.mixed_grammar_decode_steps
     assert counted == expected > 0
     assert_as_alone(driver, *requests)
+    # A free prompt beside constrained lanes is none of them.
+    until_decoding(driver, constrained(11, 3, 30))
+    driver.submit(request(12, 30, 1))
+    driver.drain()
+    assert any("mixed" in name for name in driver.model.programs_run) == bool(mixed)
+    assert driver.scheduler.counters.mixed_grammar_decode_steps == counted
     for others in ([constrained(i, 3, 9) for i in range(3)], [request(i, 3, 9) for i in range(3)]):
         driver.submit(*others)
         driver.drain()
