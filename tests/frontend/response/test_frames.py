@@ -106,6 +106,13 @@ def test_recipients(text: str, reasoning: str, content: str, calls: list[Any]) -
     assert response.named == calls
 
 
+@pytest.mark.clause("FRONT-10")
+def test_a_message_has_one_invocation() -> None:
+    invocation = '<atem:invoke name="tap">\n</atem:invoke>\n'
+    block = f"<atem:function_calls>\n{invocation}{invocation}</atem:function_calls>"
+    assert read_every_way(MUSE, f" to=tap<|message|>{block}", {}).named == [("tap", {})]
+
+
 def test_start_inside_a_message() -> None:
     for start, channel in ((Start.REASONING, "reasoning"), (Start.CONTENT, "content")):
         by = syntax(

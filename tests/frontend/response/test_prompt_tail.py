@@ -125,6 +125,13 @@ def test_messages_without_an_end() -> None:
 
 
 @pytest.mark.clause("FRONT-7")
+def test_the_last_header_counts() -> None:
+    prompt = "<|user|>a<|assistant|><think>old<|user|>c<|assistant|>"
+    response = _after(OPEN_ENDED, OPEN_ENDED_TOKENS, prompt, "A")
+    assert (response.reasoning, response.content) == ("", "A")
+
+
+@pytest.mark.clause("FRONT-7")
 def test_turn_resumed_after_a_tool_answer() -> None:
     prompt = "<|im_start|>tool\nx<think><|im_end|><think>"
     response = _after(CHAT, CHAT_TOKENS, prompt, "r\n</think>\n\nA")
