@@ -15,6 +15,7 @@ from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline
 from helios.frontend.prepare import PreparedRequest, Preparer, PromptLimits
 from helios.frontend.prompts import PromptMaker
+from helios.frontend.response.selection import markers
 from helios.frontend.responses import ResponseReading
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
@@ -115,12 +116,12 @@ def _tags(
     frontend: FrontendContract, tokenizer: Tokenizer, template: ChatTemplate | None
 ) -> list[str]:
     """Added tokens that structure a conversation without being special: the delimiters that the
-    contract declares, and what the template writes by itself. Runs of white space aren't meant."""
-    tools, reasoning = frontend.tool_syntax, frontend.reasoning_syntax
-    declared = [tools.open, tools.close, reasoning.open, reasoning.close]
-    literals = "\0".join(template.literals) if template is not None else ""
+    contract declares, or parts of them, and what the template writes by itself. Runs of white
+    space aren't meant."""
+    literals = template.literals if template is not None else ()
+    written = "\0".join((*literals, *markers(frontend)))
     contents = (token.content for token in tokenizer.added.values())
-    return declared + [text for text in contents if text.strip() and text in literals]
+    return [text for text in contents if text.strip() and text in written]
 
 
 def _bos_token(frontend: FrontendContract, tokenizer: Tokenizer) -> int | None:

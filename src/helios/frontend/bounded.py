@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from helios.frontend import origin_formats, origins
 from helios.frontend.budget import (
     INTEGER_LIMIT_BITS,
     BudgetExceeded,
@@ -22,6 +23,8 @@ from helios.frontend.budget import (
 WIDTH_LIMIT: Final = 4096  # of padding, precision and indentation
 PIECE_WORK: Final = 64  # what a short string costs beside its characters
 _WHITESPACE: Final = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u2028\u2029"
+
+_TEXTS: Final = (str, origins.Written)
 
 Operation = Callable[..., Any]
 
@@ -46,6 +49,20 @@ def guard_operator(operator: str, left: Any, right: Any) -> None:
             spend_value(len(left) + len(right), items=True)
     elif operator == "%" and isinstance(left, str):
         spend_value(percent_size(left, right))
+
+
+def text_operator(operator: str, left: Any, right: Any) -> str | None:
+    """`left operator right` with its origins, after `guard_operator`; None where that isn't plain
+    work on text."""
+    if type(left) not in _TEXTS:
+        left, right = right, left
+        if operator != "*" or type(left) not in _TEXTS:
+            return None
+    if operator == "+" and type(right) in _TEXTS:
+        return origins.added(left, right)
+    if operator == "*" and isinstance(right, int):
+        return origins.repeated(left, right)
+    return origin_formats.percent(left, right) if operator == "%" else None
 
 
 def _check_integer(bits: int) -> None:
@@ -79,21 +96,26 @@ def check_specification(specification: str, value: Any) -> None:
 def concatenated(*values: Any) -> str:
     """The operator `~`."""
     spend_traversal(*values)
-    return "".join(map(str, values))
+    return origins.joined("", values)
 
 
 def concatenate(pieces: Iterable[str]) -> str:
     """What Jinja joins a block's pieces with."""
     held = list(pieces)
     spend_value(sum(map(len, held)))
-    return "".join(held)
+    return origins.joined("", held)
 
 
 def printed(value: Any) -> Any:
-    """A value that will be printed or compared."""
+    """A value that will be turned into text or compared."""
     if isinstance(value, list | tuple | Mapping):
         spend_traversal(value)
     return value
+
+
+def shown(value: Any) -> Any:
+    """A value that will be printed."""
+    return origins.shown(printed(value))
 
 
 def sliced(value: Any) -> Any:
@@ -194,14 +216,13 @@ def string_method(text: str, name: str) -> Operation | None:
     size = _STRING_METHODS.get(name)
     if size is None:
         return None
-    method = getattr(text, name)
 
     def call(*values: Any, **named: Any) -> Any:
         if name == "join" and len(values) == 1:
             values = (list(values[0]),)
         spend_reading(*values, *named.values())
         spend_value(size(text, *values, **named))
-        return method(*values, **named)
+        return origins.method(text, name, *values, **named)
 
     return call
 

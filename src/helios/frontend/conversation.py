@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from helios.errors import RequestError
+from helios.frontend.origins import Origin, by
 
+# Roles that templates make markers of.
+_ROLES: Final = frozenset(
+    ["assistant", "developer", "function", "ipython", "observation", "system", "tool", "user"]
+)
 _TEXT_PARTS: Final = frozenset(["text", "input_text", "output_text", "refusal"])
 
 # What templates call an earlier answer's reasoning: most of them, newer ones, gpt-oss's.
@@ -21,9 +26,10 @@ _REASONING: Final = ("reasoning_content", "reasoning", "thinking")
 def for_template(
     messages: Sequence[Mapping[str, Any]], *, wants_parts: bool
 ) -> list[dict[str, Any]]:
-    """The messages with arguments as mappings, reasoning under each name that templates have for
-    it, and content as text, or as a list of parts where the template reads those. Raises RequestError naming the message whose arguments are no JSON
-    object."""
+    """The messages without what is None, with arguments as mappings, reasoning under each name
+    that templates have for it, and content as text, or as a list of parts where the template reads
+    those. Roles and an assistant's content have their origin. Raises RequestError naming the
+    message whose arguments are no JSON object."""
     return [
         _message(message, f"messages[{index}]", wants_parts=wants_parts)
         for index, message in enumerate(messages)
@@ -31,7 +37,7 @@ def for_template(
 
 
 def _message(message: Mapping[str, Any], where: str, *, wants_parts: bool) -> dict[str, Any]:
-    found = dict(message)
+    found = {name: value for name, value in message.items() if value is not None}
     content = found.get("content")
     if isinstance(content, list) and not wants_parts:
         found["content"] = "\n".join(part.get("text") or "" for part in content)
@@ -42,6 +48,11 @@ def _message(message: Mapping[str, Any], where: str, *, wants_parts: bool) -> di
     reasoning = next((text for name in _REASONING if (text := found.get(name))), None)
     if reasoning is not None:
         found.update(dict.fromkeys(_REASONING, reasoning))
+    role = found.get("role")
+    if isinstance(role, str) and role in _ROLES:
+        found["role"] = by(Origin.TEMPLATE, role)
+    if role == "assistant":
+        found["content"] = _answered(found["content"])
     calls = found.get("tool_calls")
     if calls:
         found["tool_calls"] = [
@@ -50,6 +61,18 @@ def _message(message: Mapping[str, Any], where: str, *, wants_parts: bool) -> di
     else:
         found.pop("tool_calls", None)
     return found
+
+
+def _answered(content: object) -> object:
+    """An assistant's content as the model's own output."""
+    if isinstance(content, str):
+        return by(Origin.ANSWER, content)
+    if isinstance(content, list):
+        return [
+            {**part, "text": _answered(part["text"])} if "text" in part else part
+            for part in content
+        ]
+    return content
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final
 
-from jinja2.filters import FILTERS
+from jinja2.filters import FILTERS, make_attrgetter
 from jinja2.runtime import Undefined
 from jinja2.tests import TESTS
 
@@ -24,6 +24,8 @@ from helios.frontend.bounded import (
     replaced_size,
 )
 from helios.frontend.budget import spend_reading, spend_traversal, spend_value
+from helios.frontend.origin_formats import percent
+from helios.frontend.origins import added, joined, kept, method, plain, replaced
 
 
 def tojson(
@@ -51,19 +53,29 @@ def _indent(text: Any, width: int | str = 4, first: bool = False, blank: bool = 
     check_width(str(columns))
     spend_traversal(text)
     spend_value(len(str(text)) + (str(text).count("\n") + 2) * columns)
-    return FILTERS["indent"](text, width, first, blank)
+    return _indented(str(text), width if isinstance(width, str) else " " * width, first, blank)
+
+
+def _indented(text: str, space: str, first: bool, blank: bool) -> str:
+    """Each line after the first behind `space`; empty ones only with `blank`."""
+    lines = method(added(text, "\n"), "splitlines")  # Jinja's own also ends the last line
+    rest = [added(space, line) if line or blank else line for line in lines[1:]]
+    found = joined("\n", [lines[0], *rest])
+    return added(space, found) if first else found
 
 
 def _join(context: Any, value: Any, d: str = "", attribute: Any = None) -> Any:
     parts = list(value)
     spend_value(joined_size(str(d), parts))
-    return FILTERS["join"](context, parts, d, attribute)
+    if attribute is not None:
+        parts = list(map(make_attrgetter(context.environment, attribute), parts))
+    return joined(str(d), parts)
 
 
 def _replace(context: Any, s: Any, old: Any, new: Any, count: int | None = None) -> Any:
     spend_traversal(s, old, new)
     spend_value(replaced_size(str(s), str(old), str(new), -1 if count is None else count))
-    return FILTERS["replace"](context, s, old, new, count)
+    return replaced(str(s), str(old), str(new), -1 if count is None else count)
 
 
 def _round(value: Any, precision: int = 0, method: Any = "common") -> Any:
@@ -79,7 +91,23 @@ def _sum(environment: Any, iterable: Any, attribute: Any = None, start: float = 
 
 def _format(value: Any, *values: Any, **named: Any) -> Any:
     spend_value(percent_size(str(value), named or values))
-    return FILTERS["format"](value, *values, **named)
+    if values and named:
+        raise TypeError("`format` takes positional or named values, not both")
+    return percent(str(value), named or values)
+
+
+def _trim(value: Any, chars: str | None = None) -> str:
+    spend_traversal(value)
+    return str(method(str(value), "strip", chars))
+
+
+def _cased(name: str) -> Operation:
+    def change(value: Any) -> str:
+        spend_traversal(value)
+        text = str(value)
+        return kept(text, FILTERS[name](plain(text)))
+
+    return change
 
 
 def _spending(operation: Any, spend: Callable[..., Any]) -> Operation:
@@ -126,18 +154,13 @@ _SHALLOW: Final = [
     "selectattr",
 ]
 _DEEP: Final = [
-    "capitalize",
     "dictsort",
     "e",
     "escape",
     "groupby",
-    "lower",
     "sort",
     "string",
-    "title",
-    "trim",
     "unique",
-    "upper",
     "urlencode",
     "wordcount",
 ]
@@ -152,6 +175,8 @@ FILTERS_ALLOWED: Final[Mapping[str, Operation]] = {
     "round": _marked(_round, "round"),
     "sum": _marked(_sum, "sum"),
     "tojson": tojson,
+    "trim": _trim,
+    **{name: _cased(name) for name in ("capitalize", "lower", "title", "upper")},
 }
 _COMPARING: Final = frozenset(
     [

@@ -15,12 +15,15 @@ from typing import Any, Final, SupportsIndex
 
 from helios.errors import RequestError
 from helios.frontend.conversation import for_template
-from helios.frontend.markers import MarkerGuard, without_breaks
+from helios.frontend.markers import MarkerGuard, without_cuts
+from helios.frontend.origins import added, method, plain
+from helios.frontend.prompt_inputs import InputBounds, text_within
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 
-# A noncharacter that the marker guard refuses in a client's text.
+# A noncharacter that clients' text can't have.
 _LAST: Final = "\ufdd3"
+_MARK: Final = _LAST + " "
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 # Clients that shorten a conversation know from these words that it is needed: they are those of
 # other servers.
@@ -88,40 +91,37 @@ class PromptMaker:
                 where="messages",
                 remedy="Use /v1/completions",
             )
-        rendering = [
-            self._shielded_message(message, f"messages[{index}]")
-            for index, message in enumerate(
-                for_template(messages, wants_parts=self.template.reads_parts)
-            )
-        ]
-        space = _mark_last(rendering) if continue_last else ""
-        rendered = self.template.render(
+        self._check_inputs(messages, variables or {}, tools, documents)
+        rendering = for_template(messages, wants_parts=self.template.reads_parts)
+        if continue_last:
+            _mark_last(rendering)
+        rendered = self.template.written(
             rendering,
-            variables=self._shielded(variables or {}, "chat_template_kwargs"),
-            tools=[self._shielded(t, f"tools[{i}]") for i, t in enumerate(tools)] or None,
-            documents=[self._shielded(d, f"documents[{i}]") for i, d in enumerate(documents)]
-            or None,
+            variables=variables,
+            tools=list(tools) or None,
+            documents=list(documents) or None,
             generation_prompt=generation_prompt and not continue_last,
         )
         if continue_last:
-            rendered = _up_to_mark(rendered, space)
+            rendered = _up_to_mark(rendered)
         self._check_text(rendered, where="messages")
-        return Prompt(self.guard.encode(rendered, where="messages"), without_breaks(rendered))
+        return Prompt(self.guard.encode(rendered, where="messages"), without_cuts(rendered))
 
-    def _shielded_message(self, message: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """A message whose text spells no marker; an assistant's tags are the template's business,
-        since they are model output given back."""
-        only = message.get("role") == "assistant"
-        return {
-            key: self.guard.shield(value, special_only=only, where=where)
-            for key, value in message.items()
-        }
-
-    def _shielded(self, value: Mapping[str, Any], where: str) -> dict[str, Any]:
-        return {
-            key: self.guard.shield(item, special_only=False, where=where)
-            for key, item in value.items()
-        }
+    def _check_inputs(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        tools: Sequence[Mapping[str, Any]],
+        documents: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Refuses, before any work, what no prompt can be made of."""
+        bounds = InputBounds()
+        bounds.check_all(messages, "messages")
+        bounds.check(variables, "chat_template_kwargs")
+        for values, where in ((tools, "tools"), (documents, "documents")):
+            size = bounds.check_all(values, where)
+            if size >= self.max_context_tokens:
+                self._check_text("".join(map(text_within, values)), where=where)
 
     def of_text(self, text: str, *, special_tokens: bool = True) -> Prompt:
         """A plain prompt: the whole of it, so markers in it count as markers. `special_tokens`
@@ -200,41 +200,40 @@ class PromptMaker:
         )
 
 
-def _mark_last(messages: list[dict[str, Any]]) -> str:
-    """Puts a mark behind the last message's content, but for the white space that it ends with,
-    which is returned: a template may cut it off."""
+def _mark_last(messages: list[dict[str, Any]]) -> None:
+    """Puts a mark behind the last message's text, and a space that says whether the template
+    cuts white space off."""
     last = messages[-1] if messages else {}
     content = last.get("content")
-    if isinstance(content, list) and content and content[-1].get("type") == "text":
-        text = content[-1]["text"]
-        last["content"] = [*content[:-1], {**content[-1], "text": _marked(text)}]
+    if isinstance(content, list):
+        for index in range(len(content) - 1, -1, -1):
+            if isinstance(content[index].get("text"), str):
+                part = content[index]
+                marked = [{**part, "text": added(part["text"], _MARK)}]
+                last["content"] = content[:index] + marked + content[index + 1 :]
+                return
     elif isinstance(content, str) and content:
-        text = content
-        last["content"] = _marked(text)
-    else:
-        raise RequestError(
-            "has no text to continue",
-            where=f"messages[{max(0, len(messages) - 1)}].content",
-            remedy="Let the last message begin the answer, or leave out continue_final_message",
-        )
-    return str(text[len(text.rstrip()) :])
+        last["content"] = added(content, _MARK)
+        return
+    raise RequestError(
+        "has no text to continue",
+        where=f"messages[{max(0, len(messages) - 1)}].content",
+        remedy="Let the last message begin the answer, or leave out continue_final_message",
+    )
 
 
-def _marked(text: str) -> str:
-    bare = text.rstrip()
-    return bare + _LAST + text[len(bare) :]
-
-
-def _up_to_mark(rendered: str, space: str) -> str:
-    """What stands before the mark, with the white space behind it if the template kept it."""
-    before, mark, after = rendered.rpartition(_LAST)
-    if not mark:
+def _up_to_mark(rendered: str) -> str:
+    """What stands before the mark, without the white space at its end where the template cuts it
+    off."""
+    at = plain(rendered).rfind(_LAST)
+    if at < 0:
         raise RequestError(
             "the model's chat template doesn't end with its last message",
             where="messages",
             remedy="Leave out continue_final_message",
         )
-    return before + (space if after.startswith(space) else "")
+    before = rendered[:at]
+    return before if rendered[at:].startswith(_MARK) else str(method(before, "rstrip"))
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:

@@ -2,8 +2,9 @@
 
 Templates are third-party data. The sandbox keeps them away from the process; here loops, operators,
 filters and methods also pay for their work (`budget`), and only those that templates use exist
-(`bounded`, `filters`). Statements that the sandbox doesn't intercept are rewritten in the parsed
-template. `template` is the caller.
+(`bounded`, `filters`). Text that a template writes itself is known as such (`origins`). Statements
+that the sandbox doesn't intercept, and literals, are rewritten in the parsed template. `template`
+is the caller.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.visitor import NodeTransformer
 
-from helios.frontend import bounded, budget, filters
+from helios.frontend import bounded, budget, filters, origin_formats
+from helios.frontend.origins import Origin, by
 
 
 class _GenerationTag(Extension):
@@ -55,10 +57,11 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[_GenerationTag, loopcontrols],
-            finalize=bounded.printed,
+            finalize=bounded.shown,
         )
         self.filters = dict(filters.FILTERS_ALLOWED)
         self.tests = dict(filters.TESTS_ALLOWED)
+        self._literals: dict[str, str] = {}
         self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace")}
 
     def call_binop(
@@ -66,7 +69,8 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     ) -> Any:
         """Runs an intercepted operator after it was paid for."""
         bounded.guard_operator(operator, left, right)
-        return super().call_binop(context, operator, left, right)
+        text = bounded.text_operator(operator, left, right)
+        return super().call_binop(context, operator, left, right) if text is None else text
 
     def call(  # Jinja mangles the names of its own first parameters
         self, context: jinja2.runtime.Context, operation: Any, /, *values: Any, **named: Any
@@ -110,11 +114,22 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     def _format(self, text: str, values: Sequence[Any], named: Mapping[str, Any]) -> str:
         budget.spend_reading(text)
-        return _Formatter(self).vformat(text, values, named)
+        return origin_formats.formatted(text, _Formatter(self), values, named)
+
+    def parse_as_written(self, source: str) -> nodes.Template:
+        """The template with its own literals in their places."""
+        return super()._parse(source, None, None)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = _Paying(self).visit(super()._parse(source, name, filename))
-        return tree
+        written: nodes.Template = _Literals(self).visit(tree)
+        return written
+
+    def literal(self, text: str) -> nodes.Expr:
+        """The template's own text as a value that knows its origin."""
+        name = self._literals.setdefault(text, f"literal_{len(self._literals)}")
+        setattr(self, name, by(Origin.TEMPLATE, text))
+        return nodes.EnvironmentAttribute(name)
 
 
 class _Paying(NodeTransformer):
@@ -163,3 +178,25 @@ class _Paying(NodeTransformer):
         if not isinstance(node.key, nodes.Const):
             node.key = self._call(bounded.printed, node.key)
         return node
+
+
+class _Literals(NodeTransformer):
+    """Text that the template writes, as values with that origin."""
+
+    def __init__(self, environment: BoundedEnvironment) -> None:
+        self._environment = environment
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:
+        """Text between tags."""
+        return self._environment.literal(node.data)
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
+        """A constant in an expression."""
+        return self._environment.literal(node.value) if isinstance(node.value, str) else node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        """`a['name']` prints no name."""
+        if isinstance(node.arg, nodes.Const):
+            node.node = self.visit(node.node)
+            return node
+        return self.generic_visit(node)

@@ -2,8 +2,8 @@
 
 A template comes with the core or a checkpoint and is third-party data; what it does depends on a
 client's messages, too. `sandbox` is the environment that it runs in, `budget` bounds its loops, its
-time, its work and its output. It knows neither tokens nor markers; `prepare` calls it with messages
-that the marker guard has shielded.
+time, its work and its output. It knows neither tokens nor markers, but for each character of a
+prompt whether the template wrote it (`origins`). `prompts` calls it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import jinja2.nodes
 
 from helios.errors import CoreError, RequestError
 from helios.frontend.budget import BudgetExceeded, RenderBudget, rendering
+from helios.frontend.origins import Origin, by, joined, plain
 from helios.frontend.sandbox import BoundedEnvironment
 
 _SOURCE_LIMIT: Final = 1 << 20  # characters
@@ -42,7 +43,7 @@ def _formatted(moment: datetime.datetime, form: str) -> str:
 
 
 def _raise_exception(message: str) -> NoReturn:
-    raise _TemplateComplaint(message)
+    raise _TemplateComplaint(plain(str(message)))
 
 
 class ChatTemplate:
@@ -73,12 +74,16 @@ class ChatTemplate:
                 self._template = environment.from_string(source)
         except Exception as error:  # Python's compiler has limits of its own
             raise _invalid(str(error).rstrip(".")) from error
-        self._tokens = dict(tokens)
-        tree = environment.parse(source)
+        self._tokens = {name: by(Origin.TEMPLATE, text) for name, text in tokens.items()}
+        tree = environment.parse_as_written(source)
         self.literals = tuple(_literals(tree))
         self.reads_parts = _loops_over_content(tree)
 
-    def render(
+    def render(self, messages: list[dict[str, Any]], **options: Any) -> str:
+        """The text of `written` alone."""
+        return plain(self.written(messages, **options))
+
+    def written(
         self,
         messages: list[dict[str, Any]],
         *,
@@ -88,7 +93,8 @@ class ChatTemplate:
         generation_prompt: bool = True,
         budget: RenderBudget | None = None,
     ) -> str:
-        """The prompt text; with `generation_prompt` it ends where the assistant's answer starts.
+        """The prompt text, which knows its origins; with `generation_prompt` it ends where the
+        assistant's answer starts. Plain strings in messages and variables are the client's.
 
         `variables` are additional template variables; they can't replace the others. Raises
         RequestError naming `messages` when the template refuses them, fails on them or exceeds
@@ -105,7 +111,7 @@ class ChatTemplate:
         }
         try:
             with rendering(budget):
-                return "".join(_within(budget, self._template.generate(context)))
+                return joined("", _within(budget, self._template.generate(context)))
         except _TemplateComplaint as complaint:
             raise RequestError(
                 f"the model's chat template refuses them: {complaint}",
