@@ -12,6 +12,11 @@ from helios.frontend.tokenizer import Tokenizer
 
 def tokenizer_with(special: Iterable[str] = (), added: Iterable[str] = ()) -> Tokenizer:
     """A tokenizer of bytes and these markers."""
+    return Tokenizer(tokenizer_data(special, added))
+
+
+def tokenizer_data(special: Iterable[str] = (), added: Iterable[str] = ()) -> bytes:
+    """The same as a tokenizer.json."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: index for index, token in enumerate(alphabet)}
     library = Library(models.BPE(vocab=vocabulary, merges=[]))
@@ -21,4 +26,4 @@ def tokenizer_with(special: Iterable[str] = (), added: Iterable[str] = ()) -> To
         [AddedToken(content, special=True, normalized=False) for content in special]
     )
     library.add_tokens([AddedToken(content, special=False, normalized=False) for content in added])
-    return Tokenizer(library.to_str().encode())
+    return library.to_str().encode()
