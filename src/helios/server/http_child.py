@@ -67,7 +67,6 @@ async def _serve(order: ChildOrder) -> None:
         app,
         lifecycle,
         options=options.http,
-        takes_signals=False,
         when_started=lambda: writer.write(SERVES),
     )
     this = asyncio.current_task()

@@ -64,9 +64,12 @@ class OtherProcesses:
             if place.control is not None:
                 place.control.write(STOP)
 
-    async def end(self) -> None:
-        """Returns once no process is left; those that take too long are killed."""
+    async def end(self, patience_s: float = 0.0) -> None:
+        """Returns once no process is left. Those that have been told to stop get `patience_s` for
+        what they still answer; those that take too long after that are killed. Idempotent."""
         self._stopping = True
+        if patience_s and self._watching:
+            await asyncio.wait(self._watching, timeout=patience_s)
         for place in self._places:
             if place.control is not None:
                 place.control.close()

@@ -209,10 +209,13 @@ class ModelClient:
         if self._peers is not None:
             self._peers.answer = answer
 
-    async def close(self) -> None:
+    async def close(
+        self, drain_timeout_s: float = _CLOSE_TIMEOUT_S, hurry: asyncio.Event | None = None
+    ) -> None:
         """Ends the worker, if this process has launched it: what is in flight on the device
-        finishes, requests are cancelled. A worker that is still loading or doesn't end in time is
-        killed. A process that has joined only leaves, which cancels its requests. Idempotent."""
+        finishes, requests are cancelled. A worker that is still loading, or doesn't end in time or
+        before `hurry` is set, is killed. A process that has joined only leaves, which cancels its
+        requests. Idempotent."""
         if self._process is None:
             self._writer.close()
             await self._reading
@@ -221,12 +224,16 @@ class ModelClient:
             self._post(Shutdown())
         else:
             self._process.kill()
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await asyncio.shield(self._reading)
-        except TimeoutError:
+        hurried = asyncio.ensure_future((hurry or asyncio.Event()).wait())
+        await asyncio.wait(
+            {self._reading, hurried},
+            timeout=drain_timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        hurried.cancel()
+        if not self._reading.done():
             self._process.kill()
-            await self._reading
+        await self._reading
         self._writer.close()
 
     # ------------------------------------------------------------ transport
