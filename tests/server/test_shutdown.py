@@ -44,6 +44,18 @@ def _drains(server: ServerProcess) -> None:
     assert ready.json()["reason"] == "draining"
 
 
+def _worker_pid(server: ServerProcess) -> int:
+    """The model worker among the processes that this one has started."""
+    pid = server.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (worker,) = (
+        int(child)
+        for child in children
+        if "helios.worker" in Path(f"/proc/{child}/cmdline").read_text().split("\0")
+    )
+    return worker
+
+
 def _exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -52,24 +64,41 @@ def test_running_requests_finish_within_the_shutdown_timeout(core_folder: Path) 
     """The worker stands still meanwhile, so they can't finish before the signal."""
     with (
         _server(core_folder, "--shutdown-timeout", "600") as server,
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(6) as pool,
     ):
-        worker = server.worker_pid()
+        worker = _worker_pid(server)
         os.kill(worker, signal.SIGSTOP)
-        answers = [pool.submit(_ask, server, stream) for stream in (False, True)]
-        server.metrics_until(lambda now: now["flare_http_permits"] == 2)
+        answers = [pool.submit(_ask, server, stream) for stream in (False, True) * 3]
+        server.metrics_until(lambda now: now["flare_http_permits"] == 6)
         server.process.send_signal(signal.SIGTERM)
         _drains(server)
         refused = server.http.post(PATH, json=BODY)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
         assert server.http.get("/health").status_code == 200
         os.kill(worker, signal.SIGCONT)
-        whole, stream = (answer.result() for answer in answers)
-        assert whole.status_code == 200
-        assert whole.json()["usage"]["completion_tokens"] == 8
-        assert stream.text.endswith("data: [DONE]\n\n")
+        for answer in answers:
+            assert answer.result().status_code == 200
+            assert "[DONE]" in answer.result().text or answer.result().json()["usage"]
         assert server.process.wait(DEADLINE_S) == 0
         assert not _exists(worker)
+
+
+def test_running_requests_of_all_http_processes_finish(core_folder: Path) -> None:
+    options = ("--shutdown-timeout", "600", "--http-workers", "2")
+    body = BODY | {"max_tokens": 400, "ignore_eos": True, "stream": True}
+    with _server(core_folder, *options) as server, contextlib.ExitStack() as streams:
+        assert server.process.stdout is not None
+        assert "2 of 2" in server.process.stdout.readline()
+        begun = []
+        for _ in range(8):
+            client = streams.enter_context(httpx.Client(base_url=server.url, timeout=DEADLINE_S))
+            response = streams.enter_context(client.stream("POST", PATH, json=body))
+            begun.append(response.iter_lines())
+            next(begun[-1])
+        server.process.send_signal(signal.SIGTERM)
+        for lines in begun:
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        assert server.process.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.clause("HTTP-6")
@@ -79,7 +108,7 @@ def test_connections_are_drained_for_five_seconds_and_then_dropped(core_folder: 
     times = EndTimes.after(0)
     assert times.answers + times.delivery == 5
     with _server(core_folder) as server, ThreadPoolExecutor(2) as pool:
-        worker = server.worker_pid()
+        worker = _worker_pid(server)
         os.kill(worker, signal.SIGSTOP)
         answers = [pool.submit(_ask, server, stream) for stream in (False, True)]
         url = httpx.URL(server.url)
@@ -110,7 +139,7 @@ def test_a_second_signal_hurries_the_end_and_the_worker(core_folder: Path) -> No
         _server(core_folder, "--shutdown-timeout", "600") as server,
         ThreadPoolExecutor(1) as pool,
     ):
-        worker = server.worker_pid()
+        worker = _worker_pid(server)
         os.kill(worker, signal.SIGSTOP)
         answer = pool.submit(_ask, server)
         server.metrics_until(lambda now: now["flare_http_permits"] == 1)
