@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from helios.core import OpenedCore
+from helios.errors import HeliosError
 from helios.frontend.sampling import unapplied_recommendations
 from helios.runtime.sampling_rules import sampling_rules
 from helios.server.app import build_app
@@ -100,6 +101,12 @@ async def _load(
     loading = Loading(core, options, permits, int(time.time()))
     model = await load(lifecycle, client, loading)
     ready = model.ready
+    if ready.queue_capacity < options.http_workers:
+        raise HeliosError(
+            f"{options.http_workers} processes can't share a queue of {ready.queue_capacity}",
+            where="--http-workers",
+            remedy="Use fewer, or a larger --queue-capacity",
+        )
     contract = model.frontend.contract
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):
