@@ -144,3 +144,8 @@ class Resident:
     def rank(self) -> Rank:
         """Whom the request precedes; see `helios.scheduler.ranking`."""
         return self.progress.rank
+
+    @property
+    def priority(self) -> int:
+        """The request's, lower where it is more urgent."""
+        return self.progress.request.priority
