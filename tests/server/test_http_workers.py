@@ -118,6 +118,7 @@ def test_a_request_is_aborted_through_any_process(servers: Processes) -> None:
         assert watching['flare_requests_finished_total{reason="cancelled"}'] >= 1
 
 
+@pytest.mark.clause("HTTP-1")
 def test_permits_are_counted_over_all_and_come_back_from_the_dead(
     core_folder: Path, tmp_path: Path
 ) -> None:
@@ -185,6 +186,20 @@ def test_a_process_that_is_killed_disturbs_nobody_else(core_folder: Path, tmp_pa
             assert _text(client.post(PATH, json=body | {"seed": 0}).text) == alone[0]
         log = servers.log.read_text()
         assert "HTTP process 2 of 3 ended with status -9 and is started again" in log
+
+
+def test_a_dead_worker_is_known_to_every_process(core_folder: Path, tmp_path: Path) -> None:
+    with (
+        http_processes(core_folder, tmp_path / "log", 3) as servers,
+        ExitStack() as stack,
+    ):
+        clients = _each(servers, stack)
+        os.kill(servers.worker, signal.SIGKILL)
+        for client in clients:
+            while client.get("/health").status_code == 200:
+                pass
+            assert client.get("/health").json()["status"] == "failed"
+            assert client.post(PATH, json=BODY).json()["error"]["code"] == "model_failed"
 
 
 def test_all_processes_end_with_a_signal_to_the_first(core_folder: Path, tmp_path: Path) -> None:
