@@ -157,7 +157,7 @@ class Scheduler:
         if waiting.pending >= limit and self.failure is None:
             self.proceed()
             self._admit()
-        return waiting.pending < limit
+        return waiting.pending < limit and self._live.leaders < limit + self.slots.slots
 
     def cancel(self, request_id: int) -> list[Event]:
         """Ends a request wherever it is; none of its tokens are reported any more. What it holds
