@@ -91,7 +91,8 @@ class Processes:
         for _ in range(_CONNECTIONS):
             small = (socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             transport = httpx.HTTPTransport(
-                limits=httpx.Limits(max_connections=1), socket_options=[small]
+                limits=httpx.Limits(max_connections=1, keepalive_expiry=None),
+                socket_options=[small],
             )
             client = httpx.Client(transport=transport, base_url=self.url, timeout=DEADLINE_S)
             with client.stream("GET", "/version") as response:
