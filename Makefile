@@ -63,7 +63,7 @@ parity: $(VENV)/.installed-parity $(VENV)/.installed-weights
 
 ## clients   install clients that others wrote and let each complete a session with a server
 clients: $(VENV)/.installed-clients $(VENV)/.installed-weights $(NODE_CLIENT)
-	$(BIN)/python -m pytest -m clients tests/clients
+	$(BIN)/python -m pytest -m clients --disable-warnings tests/clients
 
 # OpenAI's SDK for Node; its tests skip, and say so, where there is none.
 $(NODE_CLIENT): tests/clients/node/package-lock.json

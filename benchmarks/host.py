@@ -100,8 +100,8 @@ def measure(core: OpenedCore, lanes: int, rounds: int) -> TurnTrace:
     return trace
 
 
-def tiny_core(folder: Path) -> OpenedCore:
-    """A core of random weights for `SLOTS` requests at once."""
+def tiny_core(folder: Path, *, slots: int = SLOTS, context: int = 4096) -> OpenedCore:
+    """A core of random weights for so many requests at once."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from tests.checkpoints import VARIANTS, write_huggingface
@@ -112,12 +112,12 @@ def tiny_core(folder: Path) -> OpenedCore:
     options = Options(
         namespace="host",
         served_id="host",
-        max_active=SLOTS,
+        max_active=slots,
         prefill=(64, 512),
-        decode=(1, 8, 32, 64, 128, SLOTS),
-        max_context=4096,
+        decode=tuple(lanes for lanes in (1, 8, 32, 64, 128, SLOTS) if lanes <= slots),
+        max_context=context,
     )
-    variant = replace(VARIANTS["llama"], context=4096)
+    variant = replace(VARIANTS["llama"], context=context)
     checkpoint = write_huggingface(folder / "checkpoint", variant)
     prepare(checkpoint, folder / "core", options, Ed25519PrivateKey.generate(), Silent())
     return open_core(folder / "core", accept="host", allow_unknown_publisher=True)

@@ -117,7 +117,11 @@ def chat(
         str | None, typer.Option(help="The publisher's namespace, exactly.", show_default=False)
     ] = None,
     server: Annotated[
-        str | None, typer.Option(help="Talk to a running server at this URL instead of a core.")
+        str | None,
+        typer.Option(
+            help="Talk to a running server at this URL instead of a core; its API key is read from"
+            " HELIOS_API_KEY."
+        ),
     ] = None,
     message: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -20,6 +21,7 @@ from typing import Any, Final, Protocol, Self
 
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import GenerationOptions
+from helios.server.options.access import key_to_send
 
 Messages = list[dict[str, str]]
 
@@ -128,8 +130,8 @@ class CoreSpeaker:
 
 
 class ServerSpeaker:
-    """Answers with a running server; `url` is its address, with or without `/v1`. Raises
-    HeliosError where it isn't one for HTTP."""
+    """Answers with a running server; `url` is its address, with or without `/v1`, and its API key
+    in HELIOS_API_KEY. Raises HeliosError where it isn't one for HTTP, or the key can't be sent."""
 
     def __init__(self, url: str, wanted: GenerationOptions) -> None:
         if not url.startswith(("http://", "https://")):
@@ -138,6 +140,7 @@ class ServerSpeaker:
             )
         self._url = url.rstrip("/").removesuffix("/v1")
         self._wanted = wanted
+        self._key = key_to_send(os.environ)
         self._model: str | None = None
 
     def answer(self, messages: Messages) -> Generator[str]:
@@ -171,6 +174,8 @@ class ServerSpeaker:
     def _open(self, path: str, body: dict[str, Any] | None) -> http.client.HTTPResponse:
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
+        if self._key is not None:
+            headers["authorization"] = f"Bearer {self._key}"
         try:
             request = urllib.request.Request(self._url + path, data, headers)
             response: http.client.HTTPResponse = urllib.request.urlopen(request)

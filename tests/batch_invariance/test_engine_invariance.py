@@ -4,6 +4,7 @@ request by itself. Scheduler, pages and frames are the real ones here."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.engine import Engine, Generation
 from helios.frontend.prepare import GenerationOptions
+from helios.generations import whole
 from helios.runtime.rounds import SamplingParameters
 from helios.scheduler import SchedulerOptions
 from helios.worker.messages import Finish
@@ -23,7 +25,8 @@ from tests.checkpoints import TOKENS, write_huggingface
 from tests.silence import Silent
 
 NAMESPACE = "tests"
-FEW_PAGES_NBYTES = 10 << 13
+PAGE_NBYTES = 1 << 13
+LONG = 90
 
 
 def prepared(folder: Path, variant: str) -> Path:
@@ -46,9 +49,9 @@ def requests() -> list[Request]:
     return random_requests(19)
 
 
-def ask(engine: Engine, request: Request) -> Generation:
+def options_of(request: Request, *, ignore_eos: bool = False) -> GenerationOptions:
     sampling = request.sampling
-    options = GenerationOptions(
+    return GenerationOptions(
         max_tokens=request.output_limit,
         temperature=sampling.temperature,
         top_k=sampling.top_k or None,
@@ -63,8 +66,22 @@ def ask(engine: Engine, request: Request) -> Generation:
         allowed_token_ids=sampling.allowed_tokens,
         bad_words=sampling.bad_words,
         top_logprobs=sampling.top_logprobs,
+        ignore_eos=ignore_eos,
     )
+
+
+def ask(engine: Engine, request: Request, *, ignore_eos: bool = False) -> Generation:
+    options = options_of(request, ignore_eos=ignore_eos)
     return engine.generate([list(request.prompt)], options)[0]
+
+
+def ask_at_once(engine: Engine, requests: Sequence[Request]) -> list[Generation]:
+    """All of them arrive before the next round is planned; they don't end before their limits."""
+    prepare = engine.frontend.preparer.prepare_completion
+    pending = engine._worker.submit(
+        [prepare(list(one.prompt), options_of(one, ignore_eos=True)) for one in requests]
+    )
+    return [whole(one.prepared.prompt_tokens, engine._deltas(one)) for one in pending]
 
 
 @pytest.fixture(scope="module")
@@ -106,27 +123,38 @@ def whole_core(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.clause("BIND-5")
-def test_preempted_requests_go_on_with_counts_and_words_as_they_were(whole_core: Path) -> None:
-    """Long answers in a cache for two of them, against each by itself."""
+@pytest.mark.parametrize("snapshots", [0, 2])
+def test_preempted_requests_go_on_with_counts_and_words_as_they_were(
+    whole_core: Path, snapshots: int
+) -> None:
+    """Pairs of long answers, against each by itself. The cache has pages for one whole request and
+    a part of another, so the younger one of each pair gives way exactly once, however rounds and
+    clients are timed: both are admitted at once, for their prompts; neither can end while the
+    other holds what it then needs; and who gave way needs more to come back than there is until
+    the other one has ended."""
     source = random.Random(3)
     requests = []
     for index in range(8):
         sampling = SamplingParameters(temperature=0.9 * (index % 2), seed=index)
         prompt = tuple(source.randrange(3, TOKENS) for _ in range(5 + index))
-        sampling = replace(processed(source, sampling, 90), allowed_tokens=None)
-        requests.append(Request(prompt, sampling, 90, ()))
+        sampling = replace(processed(source, sampling, LONG), allowed_tokens=None)
+        requests.append(Request(prompt, sampling, LONG, ()))
     with Engine.open(whole_core, accept=NAMESPACE, threads=1) as engine:
-        alone = [ask(engine, request) for request in requests]
-    with (
-        Engine.open(
-            whole_core, accept=NAMESPACE, threads=2, cache_nbytes=FEW_PAGES_NBYTES, snapshots=2
-        ) as engine,
-        ThreadPoolExecutor(len(requests)) as clients,
-    ):
-        answers = [clients.submit(ask, engine, request) for request in requests]
-        together = [answer.result() for answer in answers]
-        assert engine.statistics().counters["preemptions"] > 0
-    assert together == alone
+        alone = [ask(engine, request, ignore_eos=True) for request in requests]
+    assert {answer.finish for answer in alone} == {Finish.LIMIT}
+    few = (4 + snapshots) * PAGE_NBYTES
+    with Engine.open(
+        whole_core, accept=NAMESPACE, threads=2, cache_nbytes=few, snapshots=snapshots
+    ) as engine:
+        info = engine.info
+        for first in range(0, len(requests), 2):
+            pair = requests[first : first + 2]
+            stored = [len(one.prompt) + LONG - 1 for one in pair]
+            needed = [-(-tokens // info.page_tokens) for tokens in stored]
+            assert 2 * 2 <= info.cache_pages <= sum(needed) - 2
+            before = engine.statistics().counters["preemptions"]
+            assert ask_at_once(engine, pair) == alone[first : first + 2]
+            assert engine.statistics().counters["preemptions"] - before == 1
 
 
 def test_choices_are_what_their_seeds_get_alone_and_compute_the_prompt_once(core: Path) -> None:

@@ -128,7 +128,7 @@ SCALARS: list[tuple[str, object]] = [
     ("model.graphs[1].bindings[1].destination", ""),
     ("model.graphs[1].bindings[1].destination", "live_rows"),
     ("model.graphs[1].bindings[1].source", 0),
-    ("model.graphs[1].bindings[1].source", 50),
+    ("model.graphs[1].bindings[1].source", 51),
     ("model.graphs[1].bindings[1].indexing", 0),
     ("model.graphs[1].bindings[1].indexing", 6),
     ("model.graphs[1].bindings[1].constant", 1),

@@ -291,6 +291,11 @@ CASES: dict[str, dict[str, Any]] = {
     "bias": {"row": EVERYTHING["row"]},
     "mask": {"mask": True},
     "min_tokens": {"state": {"min_tokens": 2}, "row": {"stop_ids": [13, 14]}},
+    "bad words": {"row": {key: EVERYTHING["row"][key] for key in ("sequences", "recent")}},
+    "top_k, top_p and min_p": {"state": {"top_k": 20, "top_p": 0.9, "min_p": 0.1}},
+    "temperature after penalties": {"state": {**PENALTIES, "temperature": 1.7}},
+    "bias and penalties": {"state": PENALTIES, "row": {"bias": {3: 2.0, 8: -3.0, 30: 1.5}}},
+    "mask and min_tokens": {"mask": True, "state": {"min_tokens": 2}, "row": {"stop_ids": [13]}},
     "penalties and top_p": {"state": {**PENALTIES, "top_p": 0.8}},
     "everything": {
         **EVERYTHING,

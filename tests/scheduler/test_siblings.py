@@ -177,3 +177,25 @@ def test_another_prompt_is_nobody_s_sibling() -> None:
     driver.drain()
     assert_as_alone(driver, one)
     assert_as_alone(driver, other)
+
+
+def test_a_sibling_takes_no_slot_from_who_came_while_it_waited_for_its_prompt() -> None:
+    """It precedes them, but is no more urgent: the next slot is its."""
+    driver = driver_of(PARTIAL_PAGES, slots=3, pages=40)
+    asked = choices(4, limit=12)
+    later = [request(n, limit=12) for n in (8, 9)]
+    driver.submit(*asked, *later)
+    driver.drain()
+    assert driver.scheduler.counters.preemptions == 0
+    for one in (*asked, *later):
+        assert_as_alone(driver, one)
+
+
+def test_a_more_urgent_sibling_takes_one() -> None:
+    driver = driver_of(PARTIAL_PAGES, slots=2, pages=40)
+    asked = [replace(one, priority=-1) for one in choices(2, limit=12)]
+    driver.submit(*asked, request(9, limit=12))
+    driver.drain()
+    assert driver.scheduler.counters.preemptions == 1
+    for one in asked:
+        assert_as_alone(driver, one)

@@ -60,10 +60,19 @@ class ServerProcess:
 
     def worker_pid(self) -> int:
         """The process id of its model worker."""
+        (pid,) = self._children("helios.worker")
+        return pid
+
+    def http_pids(self) -> list[int]:
+        """The process ids of its HTTP processes but the first."""
+        return self._children("helios.server.http_child")
+
+    def _children(self, module: str) -> list[int]:
+        """Child processes that run a module."""
         pid = self.process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        assert len(children) == 1
-        return int(children[0])
+        found = {int(child): Path(f"/proc/{child}/cmdline").read_text() for child in children}
+        return [child for child, line in found.items() if f"\0{module}\0" in line]
 
 
 @contextlib.contextmanager

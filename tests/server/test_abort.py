@@ -60,10 +60,10 @@ def test_a_whole_answer_ends_with_what_it_has(path: str) -> None:
         said = answer.json()
         assert [choice["finish_reason"] for choice in said["choices"]] == ["abort"] * 3
         assert said["usage"]["completion_tokens"] >= 0
-        server.client.wait_until(lambda: server.client.running == 0)
         gone = abort(server, "mine")
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "request_not_found")
-        assert server.metrics()["flare_http_permits"] == 0
+        # The permit is given back on another thread; looked at over and over.
+        assert any(server.metrics()["flare_http_permits"] == 0 for _ in range(20_000))
 
 
 @pytest.mark.clause("FRONT-15")

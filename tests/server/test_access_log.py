@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from helios.errors import CoreError
 from helios.log_lines import FIELDS
 from helios.server.options import HttpOptions
 from helios.worker.messages import Finish
@@ -100,6 +101,13 @@ def test_probes_are_only_told_to_who_asks_for_all(caplog: pytest.LogCaptureFixtu
             server.http.get("/ready")
             server.http.get("/metrics")
         assert {line["path"] for line in _lines(caplog)} == expected
+    with running_server(says("hello"), loaded=False) as server:
+        caplog.clear()
+        caplog.set_level(logging.INFO, logger="helios")
+        assert server.http.get("/ready").status_code == 503
+        server.lifecycle.fail(CoreError("not accepted", where="core"))
+        assert server.http.get("/health").status_code == 500
+    assert [line["path"] for line in _lines(caplog)] == ["/health"]
 
 
 def test_there_may_be_none(log: pytest.LogCaptureFixture) -> None:
@@ -247,3 +255,23 @@ def test_keys_are_nowhere(core_folder: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert refused.stderr.startswith("helios: --api-key: ")
     assert "sk of" not in refused.stderr
+
+
+def test_chat_sends_the_key_of_its_environment(core_folder: Path) -> None:
+    talk = ("chat", "--message", "hello", "--max-tokens", "4", "--server")
+    with _logging_server(core_folder, HELIOS_API_KEY="sk-chat") as server:
+        for key, status, said in (
+            ("sk-chat", 0, ""),
+            ("sk-other", 2, "no API key of this server"),
+            ("sk chat", 2, "HELIOS_API_KEY: an API key can't be sent"),
+        ):
+            ended = subprocess.run(
+                [*COMMAND, *talk, server.url],
+                env={**os.environ, "HELIOS_API_KEY": key},
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert (ended.returncode, said in ended.stderr) == (status, True)
+            assert key not in ended.stdout + ended.stderr

@@ -67,7 +67,7 @@ def _post(body: bytes, length: int | None = None) -> bytes:
 )
 def test_half_a_head_is_answered_with_a_408_and_a_close(sent: bytes) -> None:
     with (
-        running_server(says("hello"), options=_limited(head_timeout_s=0.05)) as server,
+        running_server(says("hello"), options=_limited(head_timeout_s=1)) as server,
         _connected(server, sent) as connection,
     ):
         assert _error(_rest(connection)) == (408, "head_timeout")
@@ -76,7 +76,7 @@ def test_half_a_head_is_answered_with_a_408_and_a_close(sent: bytes) -> None:
 def test_a_head_that_trickles_gains_no_time() -> None:
     """Each byte alone would be in time."""
     with (
-        running_server(says("hello"), options=_limited(head_timeout_s=0.2)) as server,
+        running_server(says("hello"), options=_limited(head_timeout_s=1)) as server,
         _connected(server, b"GET /ready HTTP/1.1\r\n") as connection,
     ):
         connection.settimeout(0.01)
@@ -220,7 +220,7 @@ async def _says_one_and_waits(submit: Submit) -> AsyncGenerator[RequestEvent, No
 
 def test_a_request_that_takes_too_long_ends_with_a_typed_error_and_is_cancelled() -> None:
     with (
-        running_server(_says_one_and_waits, options=_limited(request_timeout_s=0.1)) as server,
+        running_server(_says_one_and_waits, options=_limited(request_timeout_s=2)) as server,
         ThreadPoolExecutor(2) as pool,
     ):
         whole, stream = (
@@ -240,7 +240,7 @@ def test_a_request_that_takes_too_long_ends_with_a_typed_error_and_is_cancelled(
 
 
 def test_preparation_counts_too() -> None:
-    with running_server(says("hello"), options=_limited(request_timeout_s=0.1)) as server:
+    with running_server(says("hello"), options=_limited(request_timeout_s=2)) as server:
         assert server.lifecycle.model is not None
         blocked = server.lifecycle.model.preparation
         release = threading.Event()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.real import ServerProcess
+from tests.server.real import ServerProcess, server_process
 
 
 def test_metrics_count_what_happened(real_server: ServerProcess) -> None:
@@ -79,3 +84,41 @@ def test_metrics_tell_of_all_work_and_nothing_of_a_request(real_server: ServerPr
     text = real_server.http.get("/metrics").text
     assert "whispered" not in text
     assert "secretive" not in text
+
+
+@pytest.mark.clause("OBS-6")
+def test_several_http_processes_are_one_server_even_if_one_dies(core_folder: Path) -> None:
+    with server_process(core_folder, "--threads", "1", "--http-workers", "2") as server:
+        assert server.process.stdout is not None
+        assert server.process.stdout.readline() == "serving with 2 of 2 HTTP processes\n"
+        shown: list[float] = []
+
+        def scrape() -> dict[str, float]:
+            # A connection of its own, which either process may get.
+            with httpx.Client(base_url=server.url, timeout=60) as fresh:
+                metrics = replace(server, http=fresh).metrics()
+            responses = [
+                v for k, v in metrics.items() if k.startswith("flare_http_responses_total")
+            ]
+            shown.append(sum(responses))
+            return metrics
+
+        body = {"model": "tiny", "prompt": "counted", "max_tokens": 2, "temperature": 0}
+        for _ in range(12):
+            with httpx.Client(base_url=server.url, timeout=60) as fresh:
+                assert fresh.post("/v1/completions", json=body).status_code == 200
+        metrics = scrape()
+        assert shown == [12]
+        assert metrics["flare_http_processes"] == 2
+        assert metrics["flare_request_output_tokens_sum"] == 24
+        assert metrics["flare_http_permits"] == 0
+        os.kill(server.http_pids()[0], signal.SIGKILL)
+        answered = 0
+        while answered < 20:
+            try:
+                metrics = scrape()
+            except httpx.TransportError:
+                continue  # it waited at the process that died
+            answered += 1
+            assert metrics["flare_request_output_tokens_sum"] == 24
+        assert shown == sorted(shown)

@@ -269,6 +269,39 @@ def test_a_worker_ends_when_its_client_vanishes() -> None:
     run(scenario())
 
 
+@pytest.mark.clause("HTTP-6")
+def test_a_worker_is_waited_for_until_its_device_has_drained() -> None:
+    """It stands still when it is told to end, as if its round took long, and isn't killed."""
+
+    async def scenario() -> None:
+        async with started("serves") as client:
+            await client.ready()
+            client._process.send_signal(signal.SIGSTOP)
+            closing = asyncio.create_task(client.close(drain_timeout_s=600))
+            assert not (await asyncio.wait({closing}, timeout=0.1))[0]
+            client._process.send_signal(signal.SIGCONT)
+            await closing
+            assert client._process.returncode == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+def test_a_stuck_worker_is_killed_after_its_time_or_in_a_hurry(hurry: bool) -> None:
+    async def scenario() -> None:
+        async with started("serves") as client:
+            await client.ready()
+            client._process.send_signal(signal.SIGSTOP)
+            hurried = asyncio.Event()
+            closing = asyncio.create_task(client.close(600 if hurry else 0.05, hurried))
+            if hurry:
+                hurried.set()
+            await closing
+            assert client._process.returncode == -signal.SIGKILL
+
+    run(scenario())
+
+
 def test_the_real_process_refuses_a_missing_core() -> None:
     async def scenario() -> None:
         client = await ModelClient.attach(launch(OPTIONS))

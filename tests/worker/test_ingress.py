@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -102,6 +103,31 @@ def test_while_pages_are_short_arrivals_wait_in_queue_and_ingress() -> None:
     taken = [m.request_id for m in client.messages if isinstance(m, Taken)]
     assert sorted(taken) == [1, 2, 3, 4, 5, 6]
     assert worker.scheduler.idle
+
+
+@pytest.mark.clause("HTTP-8")
+def test_nobody_is_refused_because_somebody_was_preempted() -> None:
+    """Who gave way to a more urgent request waits beside the queue, and is live all the same."""
+    coming = [submit(replace(request(i, 5, limit=4), priority=-1)) for i in (2, 3, 4)]
+
+    def then(messages: Sequence[FromWorker]) -> Sequence[ToWorker]:
+        if len(client.tokens_of(1)) < 2:
+            return []
+        urgent, coming[:] = list(coming), []
+        return urgent
+
+    client = Client(submit(request(1, 5, limit=12)), answer=then)
+    client.pending.update((2, 3, 4))
+    worker = ModelWorker(
+        FakeModel(geometry(slots=1)), client.channel, SchedulerOptions(queue_capacity=1)
+    )
+    worker.run()
+    assert worker.scheduler.counters.preemptions == 1
+    (rejected,) = (m.request_id for m in client.messages if isinstance(m, RejectedEvent))
+    assert rejected == 4, "the ingress holds one"
+    for i in (2, 3):
+        assert client.tokens_of(i) == alone(request(i, 5, limit=4))[0]
+    assert client.tokens_of(1) == alone(request(1, 5, limit=12))[0]
 
 
 @pytest.mark.clause("HTTP-3")

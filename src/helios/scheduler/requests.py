@@ -171,3 +171,8 @@ class Resident:
     def begins_at(self) -> int:
         """The endpoint of the state that it is given next."""
         return self.planned_consumed if self.refreshes else self.hold.endpoint
+
+    @property
+    def priority(self) -> int:
+        """The request's, lower where it is more urgent."""
+        return self.progress.request.priority

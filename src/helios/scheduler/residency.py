@@ -198,11 +198,14 @@ class Residency:
 
     def make_way(self) -> bool:
         """Preempts one resident for a more urgent request that waits, if that can help; whether
-        it did. It takes a priority to arrive later and precede a resident."""
+        it did. It takes a higher priority: who has only come earlier, as a sibling that waited for
+        its leader's prompt, waits for a slot."""
         if not self.waiting or not self.residents:
             return False
         first, last = self.waiting.first, self.residents[-1]
-        if last.rank <= first.rank or self._anyone_leaving() or self.waiting.awaits_content():
+        if last.rank <= first.rank or last.priority <= first.request.priority:
+            return False
+        if self._anyone_leaving() or self.waiting.awaits_content():
             return False
         if not self._would_admit(first.rank):
             return False

@@ -160,7 +160,7 @@ class Scheduler:
         if waiting.pending >= limit and self.failure is None:
             self.proceed()
             self._admit()
-        return waiting.pending < limit
+        return waiting.pending < limit and self._live.leaders < limit + self.slots.slots
 
     def cancel(self, request_id: int, failure: str | None = None) -> list[Event]:
         """Ends a request wherever it is, as failed where there is a `failure`; none of its tokens

@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.types import Scope
 
 from helios.log_lines import FIELDS
-from helios.server.route_paths import METRICS, PROBES
+from helios.server.route_paths import METRICS, PROBES, READY
 
 _log: Final = logging.getLogger(__name__)
 _STATE: Final = "access_record"
@@ -77,7 +77,8 @@ def record_of(scope: Scope) -> AccessRecord:
 
 def write(record: AccessRecord) -> None:
     """Logs a request that is over."""
-    quiet = record.path in _QUIET_PATHS and record.complete
+    answered = record.complete and (record.status < 400 or record.path == READY)
+    quiet = answered and record.path in _QUIET_PATHS
     level = logging.DEBUG if quiet else logging.INFO
     if _log.isEnabledFor(level):
         _log.log(level, "request", extra={FIELDS: record.line()})

@@ -17,6 +17,7 @@ import asyncio
 import enum
 import logging
 import sys
+from http import HTTPStatus
 from typing import Any, Final
 
 import h11
@@ -174,7 +175,8 @@ class LimitedConnection(DeliveringProtocol):
             ("content-length", str(len(body))),
             ("connection", "close"),
         ]
-        head = h11.Response(status_code=error.status, headers=headers)
+        reason = HTTPStatus(error.status).phrase.encode()
+        head = h11.Response(status_code=error.status, headers=headers, reason=reason)
         for event in (head, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import signal
 import socket
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 from helios.errors import HeliosError
 from helios.logs import logging_to_stderr
 from helios.server.child_order import SERVES, ChildOrder
-from helios.wording import escaped
 
 if TYPE_CHECKING:
     from helios.server.http_server import HttpServer
+
+_log = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -32,15 +34,13 @@ def main() -> int:
     # Written by the process that started this one.
     order = pickle.load(sys.stdin.buffer)
     assert isinstance(order, ChildOrder)
-    try:
-        with (
-            logging_to_stderr(order.options.logs, f"http {order.cell + 1}"),
-            contextlib.suppress(asyncio.CancelledError),  # told to end before it served
-        ):
-            asyncio.run(_serve(order))
-    except HeliosError as error:
-        print(f"helios: HTTP process: {escaped(str(error))}", file=sys.stderr)
-        return 2
+    with logging_to_stderr(order.options.logs, f"http {order.cell + 1}"):
+        try:
+            with contextlib.suppress(asyncio.CancelledError):  # told to end before it served
+                asyncio.run(_serve(order))
+        except HeliosError as error:
+            _log.error(str(error))
+            return 2
     return 0
 
 
@@ -67,7 +67,6 @@ async def _serve(order: ChildOrder) -> None:
         app,
         lifecycle,
         options=options.http,
-        takes_signals=False,
         when_started=lambda: writer.write(SERVES),
     )
     this = asyncio.current_task()

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -55,7 +54,8 @@ class EndTimes:
 
 
 class HttpServer(uvicorn.Server):
-    """Serves `app`, which moves with `lifecycle`, until `stop`."""
+    """Serves `app`, which moves with `lifecycle`, until `stop`. `hurry` is set by each signal after
+    the first one, until what it is for has been done; `hurried` says that there was one."""
 
     def __init__(
         self,
@@ -64,14 +64,13 @@ class HttpServer(uvicorn.Server):
         times: EndTimes | None = None,
         options: HttpOptions | None = None,
         *,
-        takes_signals: bool = True,
         when_started: Callable[[], None] | None = None,
         when_stopped: Callable[[], None] | None = None,
     ) -> None:
         """`when_started` is called once connections are taken, `when_stopped` with every `stop`."""
         options = options or HttpOptions()
         limits = options.limits
-        times = times or EndTimes.after(limits.shutdown_timeout_s)
+        self.times = times or EndTimes.after(limits.shutdown_timeout_s)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -82,19 +81,18 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=limits.keep_alive_s,  # type: ignore[arg-type]
-                timeout_graceful_shutdown=times.backstop,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=self.times.backstop,  # type: ignore[arg-type]
                 proxy_headers=bool(options.proxy.trusted),
                 forwarded_allow_ips=list(options.proxy.trusted),
             )
         )
         self._lifecycle = lifecycle
-        self._times = times
         self._limits = limits
         self._tls = None if options.tls is None else tls_context(options.tls)
-        self._takes_signals = takes_signals
         self._when_started = when_started
         self._when_stopped = when_stopped
-        self._hurry = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.hurried = False
         self._ending: asyncio.Task[None] | None = None
 
     async def run_on(self, listener: socket.socket) -> None:
@@ -128,12 +126,9 @@ class HttpServer(uvicorn.Server):
         )
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals drain; they aren't raised again afterwards, since this is the clean end. Only
-        the main thread can take them."""
-        if not self._takes_signals or threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def taking_signals(self) -> Iterator[None]:
+        """Signals end the server; they aren't raised again afterwards, since this is the clean
+        end. For the main thread."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self.stop)
@@ -143,12 +138,18 @@ class HttpServer(uvicorn.Server):
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Not uvicorn's way: see `taking_signals`."""
+        yield
+
     def stop(self) -> None:
         """Drains, then ends; called again, it ends what still runs at once."""
         if self._when_stopped is not None:
             self._when_stopped()
         if self._ending is not None:
-            self._hurry.set()
+            self.hurried = True
+            self.hurry.set()
             return
         self._lifecycle.drain()
         self._ending = asyncio.get_running_loop().create_task(self._end(), name="helios drain")
@@ -159,20 +160,20 @@ class HttpServer(uvicorn.Server):
             self.force_exit = self.should_exit = True
 
     async def _end(self) -> None:
-        times = self._times
+        times = self.times
         loop = asyncio.get_running_loop()
         end = loop.time() + times.answers + times.delivery
         model = self._lifecycle.model
         if model is not None and not await self._answered(model.admission, times.answers):
             model.client.cancel_all()
             end = loop.time() + times.delivery
-            self._hurry.clear()
+            self.hurry.clear()
             await self._answered(model.admission, times.delivery)
         self.should_exit = True
         # uvicorn closes the listener and idle connections, and waits for readers of the others.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(end):
-                await self._hurry.wait()
+                await self.hurry.wait()
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -181,7 +182,7 @@ class HttpServer(uvicorn.Server):
         are."""
         waiting = [
             asyncio.ensure_future(admission.idle()),
-            asyncio.ensure_future(self._hurry.wait()),
+            asyncio.ensure_future(self.hurry.wait()),
         ]
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:

@@ -28,6 +28,18 @@ class HttpSnapshot(msgspec.Struct, frozen=True, array_like=True):
     usage: ProcessUsage
     histograms: dict[str, HistogramCounts]
 
+    def counted(self) -> HttpSnapshot:
+        """What has been counted, without what was held: of a process that is gone."""
+        return msgspec.structs.replace(
+            self,
+            processes=0,
+            permits_held=0,
+            preparing=0,
+            preparation_waiting=0,
+            preparation_slots=0,
+            usage=ProcessUsage(0, self.usage.cpu_s),
+        )
+
     def merge(self, other: HttpSnapshot) -> HttpSnapshot:
         """What both have counted. Commutative and associative."""
         histograms = dict(self.histograms)

@@ -61,7 +61,7 @@ class Operation:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-_MODEL: Final = "smollm2-135m-instruct"
+_MODEL: Final = "demo"
 _QUESTION: Final = [{"role": "user", "content": "Name three colours."}]
 _GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503, 504)
 _STREAMED: Final = (

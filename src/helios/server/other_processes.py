@@ -10,6 +10,7 @@ while, and has no socket meanwhile, so that no connection waits for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import pickle
@@ -48,7 +49,7 @@ class OtherProcesses:
         self._numbers = itertools.count(FIRST_PROCESS + 1)
         self._places = [_Place(cell) for cell in range(1, options.http_workers)]
         self._watching: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def start(self, created: int) -> int:
         """Starts every process, and returns how many serve once all do or have failed to."""
@@ -59,14 +60,17 @@ class OtherProcesses:
 
     def stop(self) -> None:
         """Tells every process what a signal would."""
-        self._stopping = True
+        self._stopping.set()
         for place in self._places:
             if place.control is not None:
                 place.control.write(STOP)
 
-    async def end(self) -> None:
-        """Returns once no process is left; those that take too long are killed."""
-        self._stopping = True
+    async def end(self, patience_s: float = 0.0) -> None:
+        """Returns once no process is left. Those that have been told to stop get `patience_s` for
+        what they still answer; those that take too long after that are killed. Idempotent."""
+        self._stopping.set()
+        if patience_s and self._watching:
+            await asyncio.wait(self._watching, timeout=patience_s)
         for place in self._places:
             if place.control is not None:
                 place.control.close()
@@ -86,12 +90,15 @@ class OtherProcesses:
     async def _watch(self, place: _Place) -> None:
         """Keeps a process in this place until the end."""
         failures = 0
-        while not self._stopping:
-            status = await self._run(place)
+        while not self._stopping.is_set():
+            try:
+                status: object = await self._run(place)
+            except OSError as error:  # the system has no process or socket left to give
+                status = error.strerror
             self.permits.reclaim(place.cell)
             served, place.serves = place.serves, False
             place.tried.set()
-            if self._stopping:
+            if self._stopping.is_set():
                 break
             failures = 0 if served else failures + 1
             pause = 0.0 if served else min(2.0**failures, _LONGEST_PAUSE_S)
@@ -104,19 +111,32 @@ class OtherProcesses:
             )
             if pause:
                 place.close_listener()
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
         place.close_listener()
 
     async def _run(self, place: _Place) -> int:
-        """Runs a process to its end; its status."""
+        """Runs a process to its end; its status. Raises OSError where there can't be one."""
+        try:
+            reader, process = await self._begin(place)
+            place.serves = await reader.read(1) == SERVES
+            if place.serves:
+                place.tried.set()
+            return await process.wait()
+        finally:
+            place.leave()
+
+    async def _begin(self, place: _Place) -> tuple[asyncio.StreamReader, Process]:
+        """Starts a process, with sockets to the worker and to this one."""
         with ExitStack() as theirs:
+            number = next(self._numbers)
             connection, other_end = socket.socketpair()
             theirs.enter_context(connection)
-            number = next(self._numbers)
             with other_end:
                 hand_in(self._door, number, other_end)
             ours, control = socket.socketpair()
             theirs.enter_context(control)
+            reader, place.control = await asyncio.open_connection(sock=ours)
             order = ChildOrder(
                 options=self._options,
                 number=number,
@@ -127,16 +147,8 @@ class OtherProcesses:
                 control=control.fileno(),
                 created=self._created,
             )
-            reader, place.control = await asyncio.open_connection(sock=ours)
             place.process = await _started(order)
-        try:
-            place.serves = await reader.read(1) == SERVES
-            if place.serves:
-                place.tried.set()
-            return await place.process.wait()
-        finally:
-            place.control.close()
-            place.control = place.process = None
+            return reader, place.process
 
 
 class _Place:
@@ -155,6 +167,12 @@ class _Place:
         if self._listener is None:
             self._listener = beside(first)
         return self._listener
+
+    def leave(self) -> None:
+        """Its process has ended."""
+        if self.control is not None:
+            self.control.close()
+        self.control = self.process = None
 
     def close_listener(self) -> None:
         """Connections go to the others from now on."""

@@ -7,7 +7,8 @@ from typing import Final
 from starlette.types import Scope
 
 # What orchestrators ask, and what tells nothing about requests or their owners.
-PROBES: Final = frozenset({"/health", "/ready", "/version"})
+READY: Final = "/ready"
+PROBES: Final = frozenset({"/health", READY, "/version"})
 METRICS: Final = "/metrics"
 
 

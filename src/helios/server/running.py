@@ -42,6 +42,7 @@ class RunningRequest:
         self.aborted = False
         self._client = client
         self._begun: set[int] = set()
+        self._over = False
 
     def begin(self, request: Submit, recipient: Recipient) -> None:
         """As the client's; a request that has been aborted meanwhile ends without being asked."""
@@ -52,15 +53,19 @@ class RunningRequest:
             asyncio.get_running_loop().call_soon(recipient.deliver)
 
     def leave(self, request_id: int) -> None:
-        """As the client's."""
+        """As the client's. Nobody leaves a choice before all have ended, or the client has gone."""
+        self._over = True
         self._begun.discard(request_id)
         self._client.leave(request_id)
 
-    def abort(self) -> None:
-        """Ends all choices where they are. Idempotent."""
+    def abort(self) -> bool:
+        """Ends all choices where they are; whether there was something to end. Idempotent."""
+        if self._over:
+            return False
         self.aborted = True
         for request_id in self._begun:
             self._client.cancel(request_id)
+        return True
 
 
 class RunningRequests:
@@ -82,8 +87,6 @@ class RunningRequests:
                 del self._named[name]
 
     def abort(self, name: str) -> bool:
-        """Ends every request of this name; whether there is one."""
-        found = self._named.get(name, ())
-        for request in found:
-            request.abort()
-        return bool(found)
+        """Ends every request of this name that isn't over; whether there is one."""
+        ended = [request.abort() for request in self._named.get(name, ())]
+        return any(ended)

@@ -17,7 +17,9 @@ class Capacities(msgspec.Struct, frozen=True):
     request_slots: Annotated[int, Meta(description="Requests that can run at once.")]
     queue_capacity: Annotated[int, Meta(description="Requests that can wait for a slot.")]
     permits: Annotated[int, Meta(description="Requests that the server takes at once.")]
-    preparation_slots: Annotated[int, Meta(description="Prompts that can be made at once.")]
+    preparation_slots: Annotated[
+        int, Meta(description="Prompts that each HTTP process can make at once.")
+    ]
     event_capacity: Annotated[
         int, Meta(description="Events that every answer's queue holds at the least.")
     ]

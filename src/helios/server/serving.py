@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from helios.core import OpenedCore
+from helios.errors import HeliosError
 from helios.frontend.sampling import unapplied_recommendations
 from helios.runtime.sampling_rules import sampling_rules
 from helios.server.app import build_app
@@ -29,6 +30,9 @@ from helios.worker.client import ModelClient
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import WorkerReady
 
+# For the round in flight, seconds; a worker that is stuck is killed then.
+_DRAIN_S: Final = 30.0
+_HURRIED_DRAIN_S: Final = 2.0
 _TIERS: Final = {"host": "offload memory", "files": "prompt cache"}
 
 
@@ -62,14 +66,22 @@ async def _serve(
             options=options.http,
             when_stopped=None if others is None else others.stop,
         )
-        loading = asyncio.create_task(_load(lifecycle, core, client, report, options, others))
-        loading.add_done_callback(http.stop_after_failure)
-        following = asyncio.create_task(follow(client, watch), name="helios device watch")
-        await http.run_on(listener)
-        following.cancel()
-        loading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loading
+        with http.taking_signals():
+            loading = asyncio.create_task(_load(lifecycle, core, client, report, options, others))
+            loading.add_done_callback(http.stop_after_failure)
+            following = asyncio.create_task(follow(client, watch), name="helios device watch")
+            await http.run_on(listener)
+            following.cancel()
+            loading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await loading
+            if others is not None:
+                # They were told to stop with this one, and end when their own answers have.
+                await others.end(http.times.backstop)
+            # The device's work isn't cut off with the connections: who owns it says when it's done.
+            patience = _HURRIED_DRAIN_S if http.hurried else _DRAIN_S
+            http.hurry.clear()
+            await client.close(patience, http.hurry)
     finally:
         if others is not None:
             await others.end()
@@ -89,6 +101,12 @@ async def _load(
     loading = Loading(core, options, permits, int(time.time()))
     model = await load(lifecycle, client, loading)
     ready = model.ready
+    if ready.queue_capacity < options.http_workers:
+        raise HeliosError(
+            f"{options.http_workers} processes can't share a queue of {ready.queue_capacity}",
+            where="--http-workers",
+            remedy="Use fewer, or a larger --queue-capacity",
+        )
     contract = model.frontend.contract
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):

@@ -1,8 +1,8 @@
 """The model worker as the HTTP process sees it: submits to it, hears from it, ends it.
 
 All methods run on the event loop's thread. Each request has a recipient that is given its events
-as they arrive, up to as many as the request may have (`event_budget`), and keeps what its reader
-isn't ready for: a slow reader holds up nobody. When the worker dies, every pending request gets a
+as they arrive (`pending_requests`) and keeps what its reader isn't ready for: a slow reader holds
+up nobody. When the worker dies, every pending request gets a
 typed error and `failure` says why from then on.
 """
 
@@ -12,20 +12,16 @@ import asyncio
 import socket
 import subprocess
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import helios.errors
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
-from helios.worker.event_budget import event_budget
-from helios.worker.ingress import IngressRoom
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
     Asked,
     AskResult,
     BooksBroken,
-    Cancel,
     FromProcess,
     PrefixCacheReset,
     Progress,
@@ -40,9 +36,9 @@ from helios.worker.messages import (
     ToWorker,
     WorkerFailed,
     WorkerReady,
-    cancelled,
 )
 from helios.worker.peers import AnswerPeer, Peers
+from helios.worker.pending_requests import PendingRequests
 from helios.worker.questions import Answer, Questions
 from helios.worker.recipient import QueueRecipient, Recipient, RequestEvent, ends
 
@@ -51,14 +47,6 @@ _Handed = WorkerReady | Statistics | BooksBroken | PrefixCacheReset | Progress |
 _RECEIVE_NBYTES: Final = 1 << 18
 # The worker has nothing to lose, so one that is slow to end may be killed.
 _CLOSE_TIMEOUT_S: Final = 2.0
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A request that hasn't ended. The worker may send `events_left` more."""
-
-    recipient: Recipient
-    events_left: int
 
 
 class ModelClient:
@@ -78,14 +66,11 @@ class ModelClient:
         self._writer = writer
         self._loop = loop
         self._ready: asyncio.Future[WorkerReady] = loop.create_future()
-        self._requests: dict[int, _Pending] = {}
+        self._requests = PendingRequests(self._post)
         self._questions = Questions()
         self._outgoing: list[FromProcess] = []
-        self._room = IngressRoom(self._post)
-        self._event_capacity = 0
         self._failure: HeliosError | None = None
         self._unsound = ""
-        self._ending = False
         self._processes = processes
         self._peers = Peers(self._post) if processes > 1 else None
         self._reading = loop.create_task(self._read(), name="helios worker messages")
@@ -125,22 +110,11 @@ class ModelClient:
         so."""
         if self._failure is not None:
             raise self._failure
-        request_id = request.request_id
-        if self._ending:
-            if recipient.take(cancelled(request_id)):
-                self._loop.call_soon(recipient.deliver)
-            return
-        assert request_id not in self._requests, "a pending request has this id"
-        budget = event_budget(request, self._event_capacity)
-        self._requests[request_id] = _Pending(recipient, budget)
-        self._room.submit(request)
+        self._requests.begin(request, recipient)
 
     def leave(self, request_id: int) -> None:
         """Nobody hears the request any more: it is cancelled, unless it has ended."""
-        if self._requests.pop(request_id, None) is None:
-            return
-        if not self._room.withdraw(request_id):
-            self._post(Cancel(request_id))
+        self._requests.leave(request_id)
 
     async def submit(self, request: Submit) -> AsyncGenerator[RequestEvent, None]:
         """A request's events, up to the one that ends it. Dropping or closing the iterator
@@ -158,24 +132,12 @@ class ModelClient:
 
     def cancel(self, request_id: int) -> None:
         """Ends a request; its iterator still gives what arrived, then a `cancelled` finish."""
-        if not self._room.withdraw(request_id):
-            self._post(Cancel(request_id))
-        elif (pending := self._requests.pop(request_id, None)) is not None and (
-            pending.recipient.take(cancelled(request_id))
-        ):
-            pending.recipient.deliver()
+        self._requests.cancel(request_id)
 
     def cancel_all(self) -> None:
         """Ends every request with a `cancelled` finish, and so every one that still comes. Their
         recipients hear it at once, even if the worker no longer answers."""
-        self._ending = True
-        pending, self._requests = self._requests, {}
-        for request_id, one in pending.items():
-            if not self._room.withdraw(request_id):
-                self._post(Cancel(request_id))
-            one.recipient.take(cancelled(request_id))
-        for one in pending.values():
-            one.recipient.deliver()
+        self._requests.cancel_all()
 
     async def statistics(self) -> Statistics:
         """Counters and gauges now. Raises the worker's failure if it is dead."""
@@ -209,10 +171,13 @@ class ModelClient:
         if self._peers is not None:
             self._peers.answer = answer
 
-    async def close(self) -> None:
+    async def close(
+        self, drain_timeout_s: float = _CLOSE_TIMEOUT_S, hurry: asyncio.Event | None = None
+    ) -> None:
         """Ends the worker, if this process has launched it: what is in flight on the device
-        finishes, requests are cancelled. A worker that is still loading or doesn't end in time is
-        killed. A process that has joined only leaves, which cancels its requests. Idempotent."""
+        finishes, requests are cancelled. A worker that is still loading, or doesn't end in time or
+        before `hurry` is set, is killed. A process that has joined only leaves, which cancels its
+        requests. Idempotent."""
         if self._process is None:
             self._writer.close()
             await self._reading
@@ -221,12 +186,16 @@ class ModelClient:
             self._post(Shutdown())
         else:
             self._process.kill()
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-                await asyncio.shield(self._reading)
-        except TimeoutError:
+        hurried = asyncio.ensure_future((hurry or asyncio.Event()).wait())
+        await asyncio.wait(
+            {self._reading, hurried},
+            timeout=drain_timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        hurried.cancel()
+        if not self._reading.done():
             self._process.kill()
-            await self._reading
+        await self._reading
         self._writer.close()
 
     # ------------------------------------------------------------ transport
@@ -268,7 +237,7 @@ class ModelClient:
         waiting: list[Recipient] = []
         for message in messages:
             if isinstance(message, RequestEvent):
-                recipient = self._recipient(message)
+                recipient = self._requests.recipient(message)
                 if recipient is not None and recipient.take(message):
                     waiting.append(recipient)
             elif isinstance(message, Asked | AskResult):
@@ -282,30 +251,14 @@ class ModelClient:
             recipient.deliver()
         return failure
 
-    def _recipient(self, event: RequestEvent) -> Recipient | None:
-        """Who hears an event; None if its reader has gone."""
-        pending = self._requests.get(event.request_id)
-        if pending is None:
-            return None
-        pending.events_left -= 1
-        if pending.events_left < 0:
-            raise ExecutionError(
-                f"request {event.request_id} had more events than its output can have",
-                where="model worker",
-                remedy=_RESTART,
-            )
-        if ends(event):
-            del self._requests[event.request_id]
-        return pending.recipient
-
     def _hand_on(self, message: _Handed) -> None:
         if isinstance(message, WorkerReady):
-            self._event_capacity = message.event_capacity
             # Each process has its share of the worker's ingress.
-            self._room.open(max(1, message.queue_capacity // self._processes))
+            places = max(1, message.queue_capacity // self._processes)
+            self._requests.open(places, message.event_capacity)
             self._ready.set_result(message)
         elif isinstance(message, Taken):
-            self._room.taken(message.request_id)
+            self._requests.taken(message.request_id)
         elif isinstance(message, BooksBroken):
             self._unsound = message.message
         else:
@@ -313,9 +266,7 @@ class ModelClient:
 
     def _fail(self, failure: HeliosError) -> None:
         self._failure = failure
-        pending, self._requests = self._requests, {}
-        for one in pending.values():
-            one.recipient.fail(failure)
+        self._requests.fail(failure)
         self._questions.fail(failure)
         if self._peers is not None:
             self._peers.fail(failure)

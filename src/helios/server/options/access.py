@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,13 @@ def read_keys(
     if KEY_VARIABLE in environment:
         keys.append(_checked(environment.pop(KEY_VARIABLE), KEY_VARIABLE))
     return tuple(dict.fromkeys(key_digest(key.encode()) for key in keys))
+
+
+def key_to_send(environment: Mapping[str, str]) -> str | None:
+    """A client's key in HELIOS_API_KEY, if there is one. Raises HeliosError for one that can't be
+    sent."""
+    key = environment.get(KEY_VARIABLE)
+    return _checked(key, KEY_VARIABLE) if key else None
 
 
 def _keys_of_file(path: Path) -> list[str]:
