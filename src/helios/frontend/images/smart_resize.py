@@ -63,11 +63,10 @@ def patches_of(pixels: Pixels, settings: ImageSettings, where: str) -> Patches:
 
     tall, wide = resized(pixels.shape[0], pixels.shape[1], settings, where)
     image = Image.fromarray(pixels).resize((wide, tall), Image.Resampling.BICUBIC)
-    values = np.asarray(image, np.float32) / np.float32(255)
+    values: NDArray[np.float32] = np.asarray(image, np.float32) / np.float32(255)
     if settings.mean:
-        values = (values - np.asarray(settings.mean, np.float32)) / np.asarray(
-            settings.std, np.float32
-        )
+        values -= np.asarray(settings.mean, np.float32)
+        values /= np.asarray(settings.std, np.float32)
     patch, merge = settings.patch_size, settings.merge_size
     rows, columns = tall // patch, wide // patch
     blocks = values.reshape(rows // merge, merge, patch, columns // merge, merge, patch, 3)
