@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, Self
 
 from helios.errors import AdmissionError, ExecutionError
 from helios.frontend.bootstrap import Bootstrap, Frontend
+from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
+from helios.frontend.grammar.structure import Structure
 from helios.frontend.output import OutputPipeline, PromptToken
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer, choices
 from helios.generations import Delta, Generation, whole
@@ -30,7 +32,7 @@ from helios.worker.options import WorkerOptions
 from helios.worker.startup import LoadedModel, load_model
 from helios.worker.worker_thread import PendingRequest, WorkerThread
 
-__all__ = ["Engine", "Generation", "GenerationOptions"]
+__all__ = ["ChatOptions", "Engine", "Generation", "GenerationOptions"]
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
@@ -124,20 +126,29 @@ class Engine:
     # ------------------------------------------------------------ generation
 
     def generate(
-        self, prompts: Sequence[Prompt], options: GenerationOptions = _DEFAULTS
+        self,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions = _DEFAULTS,
+        *,
+        structure: Structure | None = None,
     ) -> list[Generation]:
-        """Continues every prompt (text or token ids), all of them at once. Raises RequestError
-        for a bad prompt before any runs, AdmissionError or ExecutionError as a request meets
-        them; the others are then cancelled."""
+        """Continues every prompt (text or token ids), all of them at once; `structure` is what each
+        output has to be. Raises RequestError for a bad prompt or structure before any runs,
+        AdmissionError or ExecutionError as a request meets them; the others are then cancelled."""
         prepare = self._preparer().prepare_completion
-        return self._complete([prepare(prompt, options) for prompt in prompts])
+        return self._complete([prepare(prompt, options, structure=structure) for prompt in prompts])
 
     def choices(
-        self, prompt: Prompt, count: int, options: GenerationOptions = _DEFAULTS
+        self,
+        prompt: Prompt,
+        count: int,
+        options: GenerationOptions = _DEFAULTS,
+        *,
+        structure: Structure | None = None,
     ) -> list[Generation]:
         """Continues a prompt in `count` ways: the i-th with the seed plus i, as if it were asked
-        for alone. The prompt is computed once. Raises as `generate`."""
-        prepared = self._preparer().prepare_completion(prompt, options)
+        for alone. The prompt is computed once. Otherwise as `generate`."""
+        prepared = self._preparer().prepare_completion(prompt, options, structure=structure)
         pending = self._worker.submit(choices(prepared, count), siblings=True)
         try:
             every = [whole(one.prepared.prompt_tokens, self._deltas(one)) for one in pending]
@@ -146,19 +157,35 @@ class Engine:
             for one in pending:
                 self._worker.abandon(one)
 
-    def chat(self, messages: Messages, options: GenerationOptions = _DEFAULTS) -> Generation:
-        """The assistant's next message. Raises as `generate`."""
-        return self._complete([self._preparer().prepare_chat(messages, options)])[0]
+    def chat(
+        self,
+        messages: Messages,
+        options: GenerationOptions = _DEFAULTS,
+        chat: ChatOptions = PLAIN_CHAT,
+    ) -> Generation:
+        """The assistant's next message; `chat` has tools, the answer's form, and what the template
+        is told. Raises as `generate`."""
+        return self._complete([self._preparer().prepare_chat(messages, options, chat)])[0]
 
-    def stream(self, prompt: Prompt, options: GenerationOptions = _DEFAULTS) -> Iterator[Delta]:
+    def stream(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions = _DEFAULTS,
+        *,
+        structure: Structure | None = None,
+    ) -> Iterator[Delta]:
         """As `generate` for one prompt, step by step. Dropping the iterator cancels."""
-        return self._stream(self._preparer().prepare_completion(prompt, options))
+        prepare = self._preparer().prepare_completion
+        return self._stream(prepare(prompt, options, structure=structure))
 
     def stream_chat(
-        self, messages: Messages, options: GenerationOptions = _DEFAULTS
+        self,
+        messages: Messages,
+        options: GenerationOptions = _DEFAULTS,
+        chat: ChatOptions = PLAIN_CHAT,
     ) -> Iterator[Delta]:
         """As `chat`, step by step. Dropping the iterator cancels."""
-        return self._stream(self._preparer().prepare_chat(messages, options))
+        return self._stream(self._preparer().prepare_chat(messages, options, chat))
 
     def _preparer(self) -> Preparer:
         """What prepares requests. Raises ExecutionError in a fork of the engine's process."""
@@ -211,6 +238,7 @@ class Engine:
                         event.reused_prompt_tokens,
                         alternatives if event.alternatives else (),
                         _scores(pipeline, event) if scored else (),
+                        delta.parts,
                     )
                     scored = False
                 case RejectedEvent():

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from helios.frontend.output import Alternative, PromptToken
+from helios.frontend.response.deltas import Delta as Part
 from helios.scheduler import Finish
 
 
@@ -15,7 +16,8 @@ class Delta:
     character, tokens and their logprobs in nats. The last delta has a finish.
     `reused_prompt_tokens` counts those that came from the prefix cache; it is the same in all.
     `alternatives` has the likeliest tokens in each one's place, if the request asked for some.
-    `prompt_scores` are in the first delta of a request that asked for them."""
+    `prompt_scores` are in the first delta of a request that asked for them. `parts` are reasoning,
+    content and calls in their order, where a chat's response is read for them."""
 
     text: str
     tokens: tuple[int, ...]
@@ -24,13 +26,15 @@ class Delta:
     reused_prompt_tokens: int = 0
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
     prompt_scores: tuple[PromptToken, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
     """A request's whole output, as text and as tokens (EOS included) with logprobs in nats.
     `alternatives` has the likeliest tokens in each one's place, if the request asked for some;
-    `prompt_scores` the prompt's tokens with their logprobs, if it asked for those.
+    `prompt_scores` the prompt's tokens with their logprobs, if it asked for those; `parts` are
+    reasoning, content and calls, piece by piece, where a chat's response is read for them.
 
     `reused_prompt_tokens` counts those that came from the prefix cache. It says how the output was
     made, not what it is, so generations that differ in nothing else are equal."""
@@ -43,6 +47,7 @@ class Generation:
     reused_prompt_tokens: int = field(default=0, compare=False)
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
     prompt_scores: tuple[PromptToken, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
@@ -59,4 +64,5 @@ def whole(prompt_tokens: Sequence[int], deltas: Iterator[Delta]) -> Generation:
         reused_prompt_tokens=every[-1].reused_prompt_tokens,
         alternatives=tuple(likeliest for delta in every for likeliest in delta.alternatives),
         prompt_scores=every[0].prompt_scores,
+        parts=tuple(part for delta in every for part in delta.parts),
     )

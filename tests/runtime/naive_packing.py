@@ -66,8 +66,8 @@ class NaivePacker:
     bytes: dict[tuple[str, int], bytearray] = field(default_factory=dict)
     # Of each table (and place in it) and slot: generation, number of pages.
     pages: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
-    # Of each table, what it counts, and slot: generation.
-    histograms: dict[tuple[str, ValueSource, int], int] = field(default_factory=dict)
+    # Of each table, what it counts, and slot: generation and emitted tokens.
+    histograms: dict[tuple[str, ValueSource, int], tuple[int, int]] = field(default_factory=dict)
 
     def pack(self, graph: Graph, frame: int, lanes: list[LaneWork]) -> list[tuple[int, str]]:
         """Packs a round, or says which (lane, destination) don't fit and changes nothing."""
@@ -153,10 +153,11 @@ class NaivePacker:
         """The (element, value) pairs that the table lacks."""
         if binding.source in HISTOGRAMS:
             key = (destination.table, binding.source, work.slot)
-            if self.histograms.get(key) == work.generation:
+            emitted = work.admission.emitted if work.admission is not None else 0
+            if self.histograms.get(key) == (work.generation, emitted):
                 return []
             counts = histogram(work, binding.source)
-            self.histograms[key] = work.generation
+            self.histograms[key] = work.generation, emitted
             return [
                 (work.slot * destination.row + token, counts[token])
                 for token in range(HISTOGRAM_TOKENS)

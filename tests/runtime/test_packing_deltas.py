@@ -281,6 +281,17 @@ def test_a_histogram_is_sent_once_for_each_generation() -> None:
     assert made.pack([with_history(3, (7,))]) == 1
 
 
+@pytest.mark.clause("BIND-10")
+def test_who_is_admitted_again_where_it_stands_has_its_histograms_sent_again() -> None:
+    destinations = {"h": Delta("histogram", HISTOGRAM_TOKENS, 4 * 24)}
+    made = Tables(bench([INITIALIZE], destinations), destinations)
+    penalised = admission(frequency_penalty=0.5)
+    first = with_history(1, (7, 3))._replace(admission=penalised)
+    given = with_history(1, (7, 3, 9, 3))._replace(admission=replace(penalised, emitted=2))
+    assert [made.pack([one]) for one in (first, first, given, given)] == [2, 0, 3, 0]
+    assert made.row(1, "histogram")[2:10] == [-1, 2, -1, -1, -1, 1, -1, 1]
+
+
 @pytest.mark.clause("BIND-5")
 def test_nothing_is_counted_for_who_looks_at_no_counts() -> None:
     """A plain request brings no history; whoever has penalties must."""

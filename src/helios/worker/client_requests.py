@@ -106,12 +106,11 @@ class ClientRequests:
         except HeliosError as error:
             self._scheduler.cancel(message.request_id)
             return [FailedEvent(message.request_id, str(error))]
-        if prepared is not None:
-            self.constraints.begin(message.request_id, prepared, message.eos_ids)
         self._times.submitted(message.request_id)
         if message.timed:
             self._timed.add(message.request_id)
-        return []
+        problem = None if prepared is None else self.constraints.begin(message, prepared)
+        return [] if problem is None else self._fail(message.request_id, problem)
 
     def release(self) -> list[FromWorker]:
         """Hands on those that need be held no longer."""
@@ -142,8 +141,11 @@ class ClientRequests:
         fail."""
         told: list[FromWorker] = []
         for request_id, problem in self.constraints.advance(events).items():
-            told += self.messages(self._scheduler.cancel(request_id, failure=problem))
+            told += self._fail(request_id, problem)
         return told
+
+    def _fail(self, request_id: int, problem: str) -> list[FromWorker]:
+        return self.messages(self._scheduler.cancel(request_id, failure=problem))
 
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""

@@ -27,6 +27,7 @@ from helios.runtime.rounds import LaneExtras, LaneWork, Round
 from helios.scheduler import Event, Scheduler, TokensEmitted
 from helios.scheduler.planned import PlannedRound
 from helios.worker.grammars import GrammarCounters, Prepared, first_line
+from helios.worker.messages import Submit
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
@@ -40,12 +41,14 @@ _NO_EXTRAS: Final = LaneExtras()
 @dataclass(slots=True)
 class _Constraint:
     """A request's grammar: its matcher stands behind all tokens that the request has, and `row`
-    holds the mask of what may follow. `ahead` must follow, in order. The last `fed` tokens that
-    the request was given weren't sampled, and the matcher has them already."""
+    holds the mask of what may follow, beside the request's own, `allowed`. `ahead` must follow, in
+    order. The last `fed` tokens that the request was given weren't sampled, and the matcher has
+    them already."""
 
     matcher: LLMatcher
     row: int
     eos_ids: frozenset[int]
+    allowed: NDArray[np.uint32] | None
     ahead: deque[int] = field(default_factory=deque)
     fed: int = 0
 
@@ -62,17 +65,20 @@ class Constraints:
         self._free: list[int] = []
         self._executor: LLExecutor | None = None
 
-    def begin(self, request_id: int, prepared: Prepared, eos_ids: Sequence[int]) -> None:
-        """The request's tokens follow the grammar from now on."""
+    def begin(self, request: Submit, prepared: Prepared) -> str | None:
+        """The request's tokens follow the grammar from now on; says why they can't."""
         if not self._free:
             self._grow()
-        one = _Constraint(prepared.matcher, self._free.pop(), frozenset(eos_ids))
-        one.ahead.extend(_before(prepared.forced, one.eos_ids))
-        self._by_id[request_id] = one
+        eos_ids, allowed = frozenset(request.eos_ids), request.sampling.allowed_tokens
+        mask = None if allowed is None else mask_of(allowed, self._words)
+        one = _Constraint(prepared.matcher, self._free.pop(), eos_ids, mask)
+        one.ahead.extend(_before(prepared.forced, eos_ids))
+        self._by_id[request.request_id] = one
         if one.ahead:
             self._allow(one.row, one.ahead[0])
         else:
             self._masks[one.row] = np.frombuffer(prepared.mask, WORD)
+        return self._nothing_left(one)
 
     def forget(self, request_id: int) -> None:
         """The request has ended."""
@@ -95,7 +101,8 @@ class Constraints:
             return {}
         began = time.monotonic_ns()
         failed: dict[int, str] = {}
-        choosing: list[tuple[int, _Constraint]] = []
+        choosing: list[_Constraint] = []
+        followed: list[tuple[int, _Constraint]] = []
         for event in events:
             one = self._by_id.get(event.request_id)
             if one is None or not isinstance(event, TokensEmitted) or not event.tokens:
@@ -107,14 +114,16 @@ class Constraints:
                 failed[event.request_id] = str(error)
                 continue
             self._counters.masks += 1
+            followed.append((event.request_id, one))
             if one.ahead:
                 self._allow(one.row, one.ahead[0])
             else:
-                choosing.append((event.request_id, one))
-        self._fill([one for _, one in choosing])
-        for request_id, one in choosing:
-            if one.matcher.is_error():
-                failed[request_id] = _limits(one.matcher)
+                choosing.append(one)
+        self._fill(choosing)
+        for request_id, one in followed:
+            problem = self._nothing_left(one)
+            if problem is not None:
+                failed[request_id] = problem
         self._counters.mask_ns += time.monotonic_ns() - began
         return failed
 
@@ -153,6 +162,14 @@ class Constraints:
         if one.matcher.is_stopped():
             return ()
         return _before(one.matcher.compute_ff_tokens(), one.eos_ids)
+
+    def _nothing_left(self, one: _Constraint) -> str | None:
+        """What is wrong where no token may follow."""
+        if not one.ahead and one.matcher.is_error():
+            return _limits(one.matcher)
+        if one.allowed is not None and not (self._masks[one.row] & one.allowed).any():
+            return "allowed_token_ids has none of the tokens that its grammar allows here"
+        return None
 
     # ------------------------------------------------------------ masks
 
@@ -197,6 +214,13 @@ class Constraints:
             return lane
         mask = memoryview(self._masks[one.row]).cast("B")
         return lane._replace(extras=replace(lane.extras or _NO_EXTRAS, grammar_mask=mask))
+
+
+def mask_of(tokens: Sequence[int], words: int) -> NDArray[np.uint32]:
+    """A bit for each token that is among these."""
+    bits = np.zeros(words * 32, np.bool_)
+    bits[list(tokens)] = True
+    return np.packbits(bits, bitorder="little").view(WORD)
 
 
 def _before(tokens: Sequence[int], ends: frozenset[int]) -> Sequence[int]:
