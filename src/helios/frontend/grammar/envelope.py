@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
+from helios.errors import RequestError
 from helios.frontend.grammar.argument_rules import object_rule
 from helios.frontend.grammar.call_rules import CALLS, CallsRule, calls_rule
 from helios.frontend.grammar.lark import GrammarWriter
@@ -77,8 +78,6 @@ class _Envelope:
         self._signs = signs
         self._opened = opened
         self._writer = GrammarWriter(signs)
-        thinking = constraint.thinking
-        self._thought_tokens = None if thinking is None else thinking.tokens
 
     def grammar(self) -> str:
         writer, contract = self._writer, self._contract
@@ -150,11 +149,21 @@ class _Envelope:
         return writer.choice([writer.text_without(calls.opener), called])
 
     def _thought_up_to(self, end: str) -> str:
-        return self._writer.thought_up_to(end, self._thought_tokens)
+        """Reasoning and what ends it, within its budget."""
+        budget = self._constraint.thinking
+        if budget is None:
+            return self._writer.text_up_to(end)
+        if not self._writer.begins_signed(end):
+            raise RequestError(
+                "this model's reasoning doesn't end with a token of its own",
+                where=budget.where,
+                remedy="Leave it out",
+            )
+        return self._writer.bounded_text_up_to(end, budget.tokens)
 
     def _more_thoughts(self, thought: str) -> str:
         """Any number of messages of reasoning; none where a budget is to hold for all of them."""
-        return f"({thought})*" if self._thought_tokens is None else ""
+        return f"({thought})*" if self._constraint.thinking is None else ""
 
     def _tags(self) -> str:
         writer, contract = self._writer, self._contract
@@ -172,7 +181,7 @@ class _Envelope:
         # Where text can spell reasoning's end, what stands before a call may have ended it.
         tokens = writer.is_signed(syntax.close)
         calls = self._calls if syntax.terminal_marker and tokens else None
-        if self._thought_tokens is not None and not writer.is_signed(syntax.terminal_marker):
+        if self._constraint.thinking and not writer.begins_signed(syntax.terminal_marker):
             calls = None
         ways = [f"{thought} {rest}"]
         if calls is not None:

@@ -65,16 +65,14 @@ class GrammarWriter:
         """Whether a text holds markers that text can't spell."""
         return _SIGNS.search(self._signs.sign(text)) is not None
 
-    def thought_up_to(self, end: str, tokens: int | None) -> str:
-        """As `text_up_to`; after so many tokens nothing but the end may come. Raises ValueError
-        where text could spell the end's beginning."""
-        if tokens is None:
-            return self.text_up_to(end)
-        marked = self._signs.sign(end)
-        if not _SIGNS.match(marked):
-            raise ValueError("the model's reasoning doesn't end with a token of its own")
-        text = self.rule(ANY_TEXT, f"max_tokens={tokens}")
-        return self.rule(f"{text} {self._literal(marked)}")
+    def begins_signed(self, text: str) -> bool:
+        """Whether a text begins with a marker that text can't spell."""
+        return _SIGNS.match(self._signs.sign(text)) is not None
+
+    def bounded_text_up_to(self, end: str, tokens: int) -> str:
+        """As `text_up_to`, of an end that begins signed; after so many tokens only that may come."""
+        assert self.begins_signed(end)
+        return self.rule(f"{self.rule(ANY_TEXT, f'max_tokens={tokens}')} {self.literal(end)}")
 
     def text_up_to(self, end: str) -> str:
         """Any text and the end that it first meets."""
