@@ -141,12 +141,18 @@ def _literals(tree: jinja2.nodes.Template) -> Iterator[str]:
 
 
 def _loops_over_content(tree: jinja2.nodes.Template) -> bool:
-    """Whether a loop goes over something's content, by that name or by a variable set to it."""
+    """Whether a loop goes over something's content, by that name, by a variable set to it or by
+    a parameter of a macro that is called with it."""
     names = {
         assign.target.name
         for assign in tree.find_all(jinja2.nodes.Assign)
         if isinstance(assign.target, jinja2.nodes.Name) and _is_content(assign.node)
     }
+    macros = {macro.name: macro for macro in tree.find_all(jinja2.nodes.Macro)}
+    for call in tree.find_all(jinja2.nodes.Call):
+        if isinstance(call.node, jinja2.nodes.Name) and call.node.name in macros:
+            given = zip(macros[call.node.name].args, call.args, strict=False)
+            names |= {parameter.name for parameter, value in given if _is_content(value)}
     return any(
         _is_content(loop.iter)
         or (isinstance(loop.iter, jinja2.nodes.Name) and loop.iter.name in names)
