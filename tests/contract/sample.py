@@ -112,6 +112,7 @@ def sample_contract() -> pb.ServingContract:
             frontend=pb.FrontendContract(
                 tool_parser=pb.TOOL_PARSER_NONE,
                 reasoning_parser=pb.REASONING_PARSER_THINK_TAGS,
+                reasoning_syntax=pb.ReasoningSyntax(open="<think>", close="</think>"),
                 image_preparation=pb.IMAGE_PREPARATION_NONE,
                 image_layout=pb.IMAGE_LAYOUT_NONE,
                 eos_ids=[2, 3],

@@ -259,33 +259,6 @@ def test_a_wrong_structure_is_refused_by_its_path(path: str, change: Change) -> 
     assert raised.value.where == path
 
 
-PAIRS = [
-    ("XTML_THINK", "XTML", True),
-    ("XTML_THINK", "NONE", False),
-    ("NONE", "XTML", True),
-    ("RECIPIENT_HEADERS", "ATEM", True),
-    ("RECIPIENT_HEADERS", "NONE", False),
-    ("THINK_TAGS", "ATEM", False),
-    ("THINK_TAGS", "FUNCTION_TAGS", True),
-    ("THINK_TAGS", "ARGUMENT_TAGS", True),
-    ("THINK_TAGS", "DSML", True),
-]
-
-
-@pytest.mark.parametrize(("reasoning", "tools", "good"), PAIRS)
-def test_parsers_that_only_work_together(reasoning: str, tools: str, good: bool) -> None:
-    message = sample_contract()
-    message.model.frontend.reasoning_parser = pb.ReasoningParser.Value(
-        f"REASONING_PARSER_{reasoning}"
-    )
-    message.model.frontend.tool_parser = pb.ToolParser.Value(f"TOOL_PARSER_{tools}")
-    if good:
-        assert decode(message).model.frontend.tool_parser.name == tools
-    else:
-        with pytest.raises(ContractError, match=r"model\.frontend\.\w+_parser: "):
-            decode(message)
-
-
 @pytest.mark.clause("CONTRACT-6")
 @pytest.mark.parametrize(
     ("path", "pick"),

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from helios import contract
 from helios.contract import PreparedContract
 from helios.frontend.bootstrap import Frontend, assemble
+from helios.schema import contract_pb2
 from tests.contract.sample import sample_contract
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -86,9 +87,9 @@ def prepared_contract(sampling: dict[str, float], *, tags: bool = True) -> Prepa
     del message.model.input_vocabulary.image_sentinels[:]
     message.model.frontend.eos_ids[:] = [EOS_ID]
     message.model.frontend.template_tokens.eos_token = "<|im_end|>"
-    if tags:
-        message.model.frontend.reasoning_syntax.open = TAG
-        message.model.frontend.reasoning_syntax.close = "</think>"
+    if not tags:
+        message.model.frontend.reasoning_parser = contract_pb2.REASONING_PARSER_NONE
+        message.model.frontend.ClearField("reasoning_syntax")
     message.defaults.sampling.Clear()
     for name, value in sampling.items():
         setattr(message.defaults.sampling, name, value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from helios.contract.enums import ImageLayout, ImagePreparation, ReasoningParser, ToolParser
 from helios.contract.fields import each, enum, integer, join, name, real, refuse, unique
+from helios.contract.frontend_syntax import check_frontend
 from helios.contract.model import (
     EnvelopeSyntax,
     FrontendContract,
@@ -55,34 +56,8 @@ def decode_frontend(message: Any, where: str, sampled_tokens: int) -> FrontendCo
             else None
         ),
     )
-    _check_pairs(frontend, where)
+    check_frontend(frontend, where)
     return frontend
-
-
-def _check_pairs(frontend: FrontendContract, where: str) -> None:
-    """Selectors that only work together."""
-    tools, reasoning = frontend.tool_parser, frontend.reasoning_parser
-    path = join(where, "reasoning_parser")
-    if reasoning is ReasoningParser.XTML_THINK and tools is not ToolParser.XTML:
-        refuse(path, f"XTML_THINK requires the tool parser XTML, not {tools.name}")
-    if reasoning is ReasoningParser.RECIPIENT_HEADERS and tools is not ToolParser.ATEM:
-        refuse(path, f"RECIPIENT_HEADERS requires the tool parser ATEM, not {tools.name}")
-    if tools is ToolParser.ATEM and reasoning is not ReasoningParser.RECIPIENT_HEADERS:
-        refuse(
-            join(where, "tool_parser"),
-            f"ATEM requires the reasoning parser RECIPIENT_HEADERS, not {reasoning.name}",
-        )
-    marker = frontend.reasoning_syntax.terminal_marker
-    if marker and marker != frontend.tool_syntax.open:
-        refuse(
-            join(where, "reasoning_syntax.terminal_marker"),
-            f"{marker!r} is not the tool syntax's opener {frontend.tool_syntax.open!r}",
-        )
-    prepares = frontend.image_preparation is not ImagePreparation.NONE
-    if prepares != (frontend.image_layout is not ImageLayout.NONE):
-        refuse(join(where, "image_layout"), "image preparation and layout go together")
-    if prepares and frontend.image_settings is None:
-        refuse(join(where, "image_settings"), "is missing, but images are prepared")
 
 
 def _syntax(value: str, where: str) -> str:
