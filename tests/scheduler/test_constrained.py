@@ -208,6 +208,15 @@ def test_nothing_is_given_where_programs_cannot_score_or_state_is_more_than_page
     assert not driver.times_forced
 
 
+def test_others_are_those_that_decode() -> None:
+    driver = GrammarDriver(forces=lambda *_: False)
+    until_decoding(driver, constrained(1, 3, 20), constrained(2, 3, 20), request(3, 3, 20))
+    driver.submit(request(4, prompt=16, limit=3))
+    assert [driver.scheduler.forcing.others(i) for i in (1, 3)] == [2, 2]
+    driver.cancel(2)
+    assert driver.scheduler.forcing.others(1) == 1
+
+
 def test_nothing_is_given_to_whom_the_host_may_stop() -> None:
     driver = GrammarDriver()
     driver.submit(replace(constrained(1, prompt=3, limit=12), host_stops=True))

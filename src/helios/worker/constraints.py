@@ -32,8 +32,9 @@ from helios.worker.messages import Submit
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
-# As few tokens as are worth a round of their own, which takes the place of as many others.
-FORCED_TOKENS: Final = 3
+# As few tokens as are worth a round of their own, and one more for each other request that waits
+# for it meanwhile (docs/frontend.md has the measurements).
+FORCED_TOKENS: Final = 2
 _MASK_THREADS: Final = 8
 _NO_EXTRAS: Final = LaneExtras()
 
@@ -77,7 +78,8 @@ class Constraints:
         if one.ahead:
             self._allow(one.row, one.ahead[0])
         else:
-            self._masks[one.row] = np.frombuffer(prepared.mask, WORD)
+            # It may be longer by a word, which is no token's.
+            self._masks[one.row] = np.frombuffer(prepared.mask, WORD, self._words)
         return self._nothing_left(one)
 
     def forget(self, request_id: int) -> None:
