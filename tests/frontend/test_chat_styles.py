@@ -167,3 +167,16 @@ def test_tags_of_an_assistants_message(place: str) -> None:
     expected = placed.count("<tool_call>")
     assert expected == {"content": 1, "reasoning_content": 0}.get(place, 1)
     assert placed.count("<|im_end|>") == 2
+
+
+def test_ids_of_calls_come_back_as_the_model_wrote_them() -> None:
+    """G23: where only a call's id names it in the next prompt."""
+    call = {"id": "functions.w:0", "type": "function", "function": {"name": "w", "arguments": {}}}
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "functions.w:0", "content": "r"},
+    ]
+    text = reference.prompt(_maker("call_sections", "bytes"), Conversation(messages)).text or ""
+    assert "<|tool_call_begin|>functions.w:0<|tool_call_argument_begin|>{}" in text
+    assert "Return of functions.w:0" in text
