@@ -53,6 +53,12 @@ def test_templates_that_fail_or_escape_are_refused(template: str) -> None:
             "",
             "</s>",
         ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>\n<think>\n{% endif %}",
+            "<|assistant|>\n",
+            "<|end|>",
+        ),
         ("{{ messages | length }}", "", ""),
     ],
 )

@@ -15,6 +15,7 @@ from helios.frontend.template import ChatTemplate
 from helios.schema import contract_pb2
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 from ignition.preparation.errors import CheckpointError
+from ignition.preparation.syntaxes import THINK_BRACKETS, THINK_TAGS
 
 Messages = Sequence[dict[str, str]]
 _QUESTION: Final = {"role": "user", "content": "question"}
@@ -47,14 +48,19 @@ def render(
 
 
 def envelope(template: str | None, tokens: TemplateTokens) -> contract_pb2.EnvelopeSyntax:
-    """What opens an assistant message and what ends one; empty where a template doesn't say."""
+    """What opens an assistant message and what ends one; empty where a template doesn't say.
+    Reasoning that a generation prompt opens or closes at once is the message's own."""
     if template is None:
         return contract_pb2.EnvelopeSyntax()
     asked = render(template, tokens, [_QUESTION], generation_prompt=False)
     prompt = render(template, tokens, [_QUESTION], generation_prompt=True)
     answered = render(template, tokens, [_QUESTION, _ANSWER], generation_prompt=False)
     _, _, end = answered.partition(_ANSWER["content"])
+    start = prompt[len(asked) :] if prompt.startswith(asked) else ""
+    for syntax in (THINK_TAGS, THINK_BRACKETS):
+        for tag in (syntax.open, syntax.close):
+            start = start.partition(tag)[0]
     return contract_pb2.EnvelopeSyntax(
-        assistant_start=prompt[len(asked) :] if prompt.startswith(asked) else "",
+        assistant_start=start,
         message_end=end.strip(),
     )
