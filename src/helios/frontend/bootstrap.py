@@ -83,6 +83,7 @@ def assemble(
         bos_token=_bos_token(frontend, tokenizer),
         max_context_tokens=contract.max_context_tokens,
         input_tokens=contract.model.input_vocabulary.input_tokens,
+        boundary_rules=frontend.prefix_boundaries,
     )
     preparer = Preparer(
         prompts=prompts,

@@ -43,7 +43,8 @@ class PreparedRequest:
     likeliest tokens are wanted where the prompt is scored, None where it isn't; `shown` the prompt
     as its answer begins with it, if it does. With `unanswered`
     nothing is to be generated; the one token that every request makes has no reader. `response`
-    is None where the output is plain text, `grammar` where it is free."""
+    is None where the output is plain text, `grammar` where it is free. `prefix_boundaries` are
+    counts of first prompt tokens that other conversations may share."""
 
     prompt_tokens: list[int]
     output_limit: int
@@ -58,6 +59,7 @@ class PreparedRequest:
     unanswered: bool = False
     response: ResponseStart | None = None
     grammar: str | None = None
+    prefix_boundaries: tuple[int, ...] = ()
 
 
 def choices(prepared: PreparedRequest, count: int) -> list[PreparedRequest]:
@@ -215,6 +217,7 @@ class Preparer:
             priority=_priority(options.priority),
             stops=NO_STOPS if unanswered else stops,
             prompt_text=prompt.text,
+            prefix_boundaries=prompt.boundaries,
             prompt_logprobs=likeliest,
             shown=self.prompts.shown(prompt) if shown else None,
             unanswered=unanswered,

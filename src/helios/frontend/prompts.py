@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, SupportsIndex
 
+from helios.contract.model import PrefixBoundaryRule
 from helios.errors import RequestError
 from helios.frontend.conversation import for_template
 from helios.frontend.markers import MarkerGuard, without_cuts
 from helios.frontend.origins import added, method, plain
+from helios.frontend.prefix_boundaries import boundaries
 from helios.frontend.prompt_inputs import InputBounds, text_within
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
@@ -37,10 +39,12 @@ class PromptTooLongError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt's token ids, and the text that they are of; None where a client gave ids."""
+    """A prompt's token ids, and the text that they are of; None where a client gave ids. At
+    `boundaries`, counts of first tokens, other conversations may part from this one."""
 
     tokens: list[int]
     text: str | None = None
+    boundaries: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class PromptMaker:
     `template` is None for cores without a chat template; `bos_token` is put before plain
     prompts that don't begin with it, None where the tokenizer wants none. Text that can't have
     fewer than `max_context_tokens` tokens is refused unread; ids are in [0, input_tokens).
+    `boundary_rules` say where conversations' prompts are cut for reuse.
     """
 
     tokenizer: Tokenizer
@@ -67,6 +72,7 @@ class PromptMaker:
     bos_token: int | None
     max_context_tokens: int
     input_tokens: int
+    boundary_rules: tuple[PrefixBoundaryRule, ...] = ()
 
     def of_messages(
         self,
@@ -95,17 +101,28 @@ class PromptMaker:
         rendering = for_template(messages, wants_parts=self.template.reads_parts)
         if continue_last:
             _mark_last(rendering)
-        rendered = self.template.written(
-            rendering,
-            variables=variables,
-            tools=list(tools) or None,
-            documents=list(documents) or None,
-            generation_prompt=generation_prompt and not continue_last,
-        )
+        template = self.template
+
+        def render(part: Sequence[Mapping[str, Any]], prompted: bool) -> str:
+            return template.written(
+                list(part),
+                variables=variables,
+                tools=list(tools) or None,
+                documents=list(documents) or None,
+                generation_prompt=prompted,
+            )
+
+        rendered = render(rendering, generation_prompt and not continue_last)
         if continue_last:
             rendered = _up_to_mark(rendered)
         self._check_text(rendered, where="messages")
-        return Prompt(self.guard.encode(rendered, where="messages"), without_cuts(rendered))
+        tokens = self.guard.encode(rendered, where="messages")
+
+        def encoded(part: Sequence[Mapping[str, Any]], prompted: bool) -> list[int]:
+            return self.guard.encode(render(part, prompted), where="messages")
+
+        cuts = boundaries(tokens, rendering, self.boundary_rules, encoded)
+        return Prompt(tokens, without_cuts(rendered), cuts)
 
     def _check_inputs(
         self,

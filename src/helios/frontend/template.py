@@ -9,7 +9,7 @@ prompt whether the template wrote it (`origins`). `prompts` calls it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import jinja2
@@ -79,13 +79,13 @@ class ChatTemplate:
         self.literals = tuple(_literals(tree))
         self.reads_parts = _loops_over_content(tree)
 
-    def render(self, messages: list[dict[str, Any]], **options: Any) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The text of `written` alone."""
         return plain(self.written(messages, **options))
 
     def written(
         self,
-        messages: list[dict[str, Any]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         variables: Mapping[str, Any] | None = None,
         tools: list[Any] | None = None,
