@@ -31,6 +31,7 @@ LANES = {
     "slot": (S.SLOT, I.ACTIVE_ROW),
     "generation": (S.GENERATION, I.ACTIVE_ROW),
 }
+MASK = {"grammar_mask": (S.GRAMMAR_MASK, I.ACTIVE_ROW)}
 PAGES = {"page_table": (S.PAGE_TABLE, I.PHYSICAL_REQUEST_ROW)}
 EXPECTED = {
     Operation.INITIALIZE: {
@@ -67,8 +68,9 @@ EXPECTED = {
         "tokens": (S.PROMPT_TOKEN, I.PACKED_TOKEN),
         "positions": (S.PROMPT_POSITION, I.PACKED_TOKEN),
         "token_slot": (S.SLOT, I.PACKED_TOKEN),
+        **MASK,
     },
-    Operation.DECODE: {**LANES, **PAGES},
+    Operation.DECODE: {**LANES, **PAGES, **MASK},
 }
 RESTORE_ROW = {"restore_row": (S.RESTORE_SOURCE, I.ACTIVE_ROW)}
 EXPECTED |= {

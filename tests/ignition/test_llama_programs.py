@@ -360,6 +360,7 @@ def test_buffers_follow_the_conventions(captured: Capture) -> None:
         "in.bad_words": (i32, [3, 1024]),
         "in.recent": (i32, [3, 32]),
         "in.mask": ("DTYPE_U32", [3, -(-TOKENS // 32)]),
+        "in.grammar_mask": ("DTYPE_U32", [3, -(-TOKENS // 32)]),
         "completion.top_tokens": (i32, [3, 20]),
         "completion.top_logprobs": (f32, [3, 20]),
         **{f"in.{name}": (i32, [1]) for name in ("live_rows", "live_tokens", "decode_lanes")},
