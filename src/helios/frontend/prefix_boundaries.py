@@ -17,8 +17,8 @@ from typing import Any, Final
 from helios.contract.model import PrefixBoundaryRule
 from helios.errors import RequestError
 
-# Each costs a rendering and its tokens, so not every turn of a long conversation is looked at: the first, after
-# what conversations share, and the last ones.
+# Each costs a rendering and its tokens, so not every turn of a long conversation is looked at: the
+# first, after what conversations share, and the last ones.
 LIMIT: Final = 8
 
 _Messages = Sequence[Mapping[str, Any]]

@@ -13,8 +13,9 @@ from helios.errors import RequestError
 from helios.frontend.markers import RESERVED
 
 DEPTH_LIMIT: Final = 64
-# Characters of all strings, and values in all.
+# Characters of all strings, of those in tools, and values in all.
 CHARACTERS_LIMIT: Final = 1 << 25
+TOOL_CHARACTERS_LIMIT: Final = 1 << 22
 VALUES_LIMIT: Final = 1 << 20
 
 
@@ -85,4 +86,6 @@ def text_within(value: object) -> str:
     """The strings in a value, joined."""
     if isinstance(value, str):
         return value
-    return "".join(map(text_within, _within(value))) if isinstance(value, Mapping | list) else ""
+    if not isinstance(value, Mapping | list | tuple):
+        return ""
+    return "".join(map(text_within, _within(value)))

@@ -19,7 +19,7 @@ from helios.frontend.conversation import for_template
 from helios.frontend.markers import MarkerGuard, without_cuts
 from helios.frontend.origins import added, method, plain
 from helios.frontend.prefix_boundaries import boundaries
-from helios.frontend.prompt_inputs import InputBounds, text_within
+from helios.frontend.prompt_inputs import TOOL_CHARACTERS_LIMIT, InputBounds, text_within
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 
@@ -137,6 +137,12 @@ class PromptMaker:
         bounds.check(variables, "chat_template_kwargs")
         for values, where in ((tools, "tools"), (documents, "documents")):
             size = bounds.check_all(values, where)
+            if where == "tools" and size > TOOL_CHARACTERS_LIMIT:
+                raise RequestError(
+                    f"they have {size} characters",
+                    where=where,
+                    remedy=f"Send at most {TOOL_CHARACTERS_LIMIT}",
+                )
             if size >= self.max_context_tokens:
                 self._check_text("".join(map(text_within, values)), where=where)
 
