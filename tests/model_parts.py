@@ -19,7 +19,7 @@ from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
-from ignition.preparation import serving
+from ignition.preparation import chat_syntax, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.paged_text import Extents
 from ignition.preparation.quantisation import WeightStorage
@@ -96,7 +96,8 @@ def capture(
     recorder = Recorder(target, weight_resource=WEIGHTS)
     weights = WeightSet(recorder.buffers, checkpoint, storage)
     recipe = recipes.choose("auto", checkpoint.family)
-    model = recipe.capture(checkpoint, recorder, weights, extents)
+    syntax = chat_syntax.choose(checkpoint.chat_template(), checkpoint.template_tokens)
+    model = recipe.capture(checkpoint, recorder, weights, extents, syntax)
     contract = serving.serving_contract(
         model,
         extents,

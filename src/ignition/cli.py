@@ -26,6 +26,7 @@ from helios.wording import escaped
 from ignition import recipes
 from ignition.cli_rebuild import rebuild_command
 from ignition.preparation import signing
+from ignition.preparation.chat_syntax import AUTO
 from ignition.preparation.export import Carrier
 from ignition.preparation.extents import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.locating import locate
@@ -115,6 +116,13 @@ def prepare(
             " default: the checkpoint's generation_config.json."
         ),
     ] = "",
+    tools: Annotated[
+        str,
+        typer.Option(help="How the model writes tool calls, or none; default: by its template."),
+    ] = AUTO,
+    reasoning: Annotated[
+        str, typer.Option(help="How the model writes reasoning, or none; default: by its template.")
+    ] = AUTO,
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
     tuning: Annotated[
         bool,
@@ -147,6 +155,8 @@ def prepare(
             None if scored_prefill is None else _optional("--scored-prefill", scored_prefill)
         ),
         restore=None if restore is None else _optional("--restore", restore),
+        tools=tools,
+        reasoning=reasoning,
     )
     options.check()
     private_key = signing.read_private_key(key)

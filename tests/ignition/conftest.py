@@ -13,7 +13,7 @@ from helios.contract.model import PreparedContract
 from helios.schema import contract_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
-from ignition.preparation import serving
+from ignition.preparation import chat_syntax, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.paged_text import Extents
@@ -40,8 +40,10 @@ class Captured:
         recorder = Recorder("cpu", weight_resource="weights.cpu")
         self.weights = WeightSet(recorder.buffers, checkpoint, storage)
         recipe = recipes.choose("auto", checkpoint.family)
+        template, tokens = checkpoint.chat_template(), checkpoint.template_tokens
+        self.syntax = chat_syntax.choose(template, tokens)
         self.model: contract_pb2.ModelContract = recipe.capture(
-            checkpoint, recorder, self.weights, extents
+            checkpoint, recorder, self.weights, extents, self.syntax
         )
         self.manifest: execution_pb2.ExecutionManifest = recorder.manifest()
         self.serving = serving.serving_contract(

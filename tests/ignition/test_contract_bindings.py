@@ -18,6 +18,8 @@ from helios.contract.json_form import from_json, to_json
 from helios.contract.model import GraphContract
 from helios.contract.versions import NEWEST_VERSION
 from helios.errors import ContractError
+from ignition.preparation import chat_syntax
+from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 from ignition.preparation.options import OPTIONAL_PROGRAMS, Options
 from ignition.preparation.paged_text import Extents
 from tests.checkpoints import TOKENS, VARIANTS
@@ -33,6 +35,7 @@ LANES = {
 }
 MASK = {"grammar_mask": (S.GRAMMAR_MASK, I.ACTIVE_ROW)}
 PAGES = {"page_table": (S.PAGE_TABLE, I.PHYSICAL_REQUEST_ROW)}
+MASK = {"grammar_mask": (S.GRAMMAR_MASK, I.ACTIVE_ROW)}
 EXPECTED = {
     Operation.INITIALIZE: {
         **LANES,
@@ -301,7 +304,8 @@ def test_default_programs_that_a_core_may_lack(
     options = Options(namespace="n", served_id="s", **asked)
     extents = options.extents(2048)
     assert (extents.mixed, extents.scored_prefill, extents.restore) == (mixed, scored, restore)
-    texts = options.texts(extents)
+    plain = TemplateTokens(None, None, None, None, add_bos_token=False)
+    texts = options.texts(extents, chat_syntax.choose(None, plain))
     assert [name for name in OPTIONAL_PROGRAMS if name in texts] == [
         name for name in OPTIONAL_PROGRAMS if getattr(extents, name)
     ]

@@ -61,7 +61,8 @@ def test_a_model_says_what_can_be_asked_of_it(real_server: ServerProcess) -> Non
     able = model["capabilities"]
     assert able["chat"] is True
     assert able["input_modalities"] == ["text"]
-    assert (able["tools"], able["structured_output"], able["reasoning"]) == (False, True, False)
+    assert (able["tools"], able["structured_output"], able["reasoning"]) == (True, True, False)
+    assert (able["tool_syntax"], able["reasoning_syntax"]) == ("tagged_json", None)
     assert able["top_logprobs"] == 20
     assert able["prefix_reuse"] is True
     assert able["speculative_width"] == 0

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import jinja2
+import jinja2.meta
 import jinja2.nodes
 
 from helios.errors import CoreError, RequestError
@@ -48,7 +49,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 class ChatTemplate:
     """A compiled template; `literals` are the texts that it writes by itself, `reads_parts` says
-    that it goes through a message's content part by part.
+    that it goes through a message's content part by part, `reads_tools` that it shows tools.
 
     `tokens` are the variables `bos_token`, `eos_token`, … that it may refer to; `now` tells the
     time for `strftime_now`. Rendering is safe from several threads.
@@ -78,6 +79,7 @@ class ChatTemplate:
         tree = environment.parse_as_written(source)
         self.literals = tuple(_literals(tree))
         self.reads_parts = _loops_over_content(tree)
+        self.reads_tools = "tools" in jinja2.meta.find_undeclared_variables(tree)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The text of `written` alone."""

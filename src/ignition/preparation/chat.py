@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from helios.errors import CoreError, RequestError
+from helios.errors import CoreError, HeliosError, RequestError
 from helios.frontend.template import ChatTemplate
 from helios.schema import contract_pb2
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
@@ -28,6 +28,21 @@ def render(
     template: str, tokens: TemplateTokens, messages: Messages, *, generation_prompt: bool
 ) -> str:
     """The conversation as the model reads it. Raises CheckpointError for a template that fails."""
+    try:
+        return _compiled(template, tokens).render(
+            [dict(message) for message in messages], generation_prompt=generation_prompt
+        )
+    except RequestError as error:
+        raise _failing(error) from error
+
+
+def reads_tools(template: str, tokens: TemplateTokens) -> bool:
+    """Whether the template shows the tools of a conversation. Raises CheckpointError for a
+    template that fails."""
+    return _compiled(template, tokens).reads_tools
+
+
+def _compiled(template: str, tokens: TemplateTokens) -> ChatTemplate:
     known = {
         "bos_token": tokens.bos_token,
         "eos_token": tokens.eos_token,
@@ -36,15 +51,17 @@ def render(
     }
     present = {name: token for name, token in known.items() if token is not None}
     try:
-        return ChatTemplate(template, present, now=lambda: _DATE).render(
-            [dict(message) for message in messages], generation_prompt=generation_prompt
-        )
-    except (CoreError, RequestError) as error:
-        raise CheckpointError(
-            f"the chat template can't be rendered: {error.what}",
-            where="chat template",
-            remedy="Check the checkpoint's template",
-        ) from error
+        return ChatTemplate(template, present, now=lambda: _DATE)
+    except CoreError as error:
+        raise _failing(error) from error
+
+
+def _failing(error: HeliosError) -> CheckpointError:
+    return CheckpointError(
+        f"the chat template can't be rendered: {error.what}",
+        where="chat template",
+        remedy="Check the checkpoint's template",
+    )
 
 
 def envelope(template: str | None, tokens: TemplateTokens) -> contract_pb2.EnvelopeSyntax:

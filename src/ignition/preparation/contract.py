@@ -17,6 +17,7 @@ from helios.kernels.catalogue import (
 )
 from helios.schema import contract_pb2 as pb
 from ignition.capture.needs import mask_words
+from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 from ignition.preparation.destinations import (
     ADMITTING,
@@ -200,12 +201,15 @@ def vocabulary(tokens: int) -> pb.Vocabulary:
 def text_frontend(
     eos_ids: Sequence[int],
     template_tokens: TemplateTokens,
-    envelope: pb.EnvelopeSyntax,
+    syntax: ChatSyntax,
 ) -> pb.FrontendContract:
-    """A frontend without tools, reasoning or images."""
+    """A frontend without images, with the chat's syntax of calls and reasoning."""
+    tools, reasoning = syntax.tool_entry, syntax.reasoning_entry
     return pb.FrontendContract(
-        tool_parser=pb.TOOL_PARSER_NONE,
-        reasoning_parser=pb.REASONING_PARSER_NONE,
+        tool_parser=tools.parser,
+        reasoning_parser=reasoning.parser,
+        tool_syntax=tools.syntax if tools.syntax.ByteSize() else None,
+        reasoning_syntax=reasoning.syntax if reasoning.syntax.ByteSize() else None,
         image_preparation=pb.IMAGE_PREPARATION_NONE,
         image_layout=pb.IMAGE_LAYOUT_NONE,
         eos_ids=eos_ids,
@@ -216,7 +220,7 @@ def text_frontend(
             unk_token=template_tokens.unk_token,
             add_bos_token=template_tokens.add_bos_token,
         ),
-        envelope=envelope,
+        envelope=syntax.envelope,
     )
 
 

@@ -13,6 +13,8 @@ from typing import Final
 from helios.core.format import NAMESPACE_LIMIT
 from helios.errors import ContractError
 from ignition import recipes
+from ignition.preparation import chat_syntax
+from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import NO_RECOMMENDATIONS, GenerationDefaults
 from ignition.preparation.export import Carrier
 from ignition.preparation.extents import (
@@ -30,6 +32,8 @@ TARGETS: Final = ("cpu",)
 TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 # Options of programs that a core may lack; the names are those of `Extents` and `Options`.
 OPTIONAL_PROGRAMS: Final = ("mixed", "scored_prefill", "restore")
+# Options of syntaxes, of which a core may declare none.
+SYNTAXES: Final = ("tools", "reasoning")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Options:
     mixed: tuple[int, ...] | None = None
     scored_prefill: tuple[int, ...] | None = None
     restore: tuple[int, ...] | None = None
+    tools: str = chat_syntax.AUTO
+    reasoning: str = chat_syntax.AUTO
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -79,6 +85,7 @@ class Options:
                 remedy=f"Targets are: {', '.join(TARGETS)}",
             )
         recipes.check_name(self.recipe)
+        chat_syntax.check_names(self.tools, self.reasoning)
         # The model's context length is still unknown: any stands in for it.
         self.extents(sys.maxsize)
 
@@ -107,8 +114,9 @@ class Options:
             restore=(self.max_active,) if restore is None else restore,
         )
 
-    def texts(self, extents: Extents) -> dict[str, str]:
-        """What the same preparation would be asked for, defaults resolved to `extents`."""
+    def texts(self, extents: Extents, syntax: ChatSyntax) -> dict[str, str]:
+        """What the same preparation would be asked for, defaults resolved to `extents` and
+        `syntax`."""
         texts = {
             "storage": self.storage.value,
             "target": self.target,
@@ -126,6 +134,9 @@ class Options:
             texts["sampling"] = sampling_text(self.sampling)
         if self.tuning:
             texts["tuning"] = TUNING_ON
+        for name in SYNTAXES:
+            if getattr(syntax, name) != chat_syntax.NONE:
+                texts[name] = getattr(syntax, name)
         return texts
 
 

@@ -19,7 +19,8 @@ from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
-from ignition.preparation import oracle, serving
+from ignition.preparation import chat_syntax, oracle, serving
+from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import (
     Checkpoint,
@@ -58,6 +59,7 @@ class Progress(Protocol):
 class _Captured:
     recipe: str
     extents: Extents
+    syntax: ChatSyntax
     weights: WeightSet
     model: contract_pb2.ModelContract
     manifest: execution_pb2.ExecutionManifest
@@ -87,7 +89,9 @@ def prepare(
         writer = CoreWriter(folder)
         deployment = _write_resources(writer, checkpoint, captured, options, progress)
         deployment.rebuild.CopyFrom(
-            serving.rebuild_manifest(captured.recipe, options.texts(captured.extents), sources)
+            serving.rebuild_manifest(
+                captured.recipe, options.texts(captured.extents, captured.syntax), sources
+            )
         )
         publisher = core_pb2.Publisher(
             namespace=options.namespace, licence_terms=options.licence_terms
@@ -104,8 +108,14 @@ def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
         tuning=options.tuning,
     )
     weights = WeightSet(recorder.buffers, checkpoint, options.storage)
-    model = recipe.capture(checkpoint, recorder, weights, extents)
-    return _Captured(recipe.name, extents, weights, model, recorder.manifest())
+    syntax = chat_syntax.choose(
+        checkpoint.chat_template(),
+        checkpoint.template_tokens,
+        tools=options.tools,
+        reasoning=options.reasoning,
+    )
+    model = recipe.capture(checkpoint, recorder, weights, extents, syntax)
+    return _Captured(recipe.name, extents, syntax, weights, model, recorder.manifest())
 
 
 def _write_resources(
@@ -152,7 +162,7 @@ def _write_resources(
         ],
     )
     writer.add_frame(_TOKENIZER, core_pb2.RESOURCE_KIND_TOKENIZER, checkpoint.tokenizer_json())
-    template = checkpoint.chat_template()
+    template = captured.syntax.template
     if template is not None:
         deployment.template_resource = _TEMPLATE
         writer.add_frame(_TEMPLATE, core_pb2.RESOURCE_KIND_CHAT_TEMPLATE, template.encode())

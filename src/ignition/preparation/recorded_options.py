@@ -8,15 +8,16 @@ by what was recorded. `rebuild` and `comparison` are the callers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from helios.core.body import decode_body
 from helios.core.envelope import VerifiedEnvelope
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
+from ignition.preparation.chat_syntax import NONE, REASONING, TOOLS
 from ignition.preparation.export import Carrier
-from ignition.preparation.options import OPTIONAL_PROGRAMS, TUNING_ON, Options
+from ignition.preparation.options import OPTIONAL_PROGRAMS, SYNTAXES, TUNING_ON, Options
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
 from ignition.preparation.serving import GENERATOR, REBUILD_VERSION
@@ -29,6 +30,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "sampling": "",
     "tuning": _TUNING_OFF,
     **dict.fromkeys(OPTIONAL_PROGRAMS, ""),
+    **dict.fromkeys(SYNTAXES, NONE),
 }
 
 
@@ -96,9 +98,17 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             mixed=_capacities(texts["mixed"]),
             scored_prefill=_capacities(texts["scored_prefill"]),
             restore=_capacities(texts["restore"]),
+            tools=_syntax(texts["tools"], TOOLS),
+            reasoning=_syntax(texts["reasoning"], REASONING),
         )
     except (ValueError, ContractError) as error:
         raise CoreError(f"its rebuild manifest is damaged ({error})", where=where) from None
+
+
+def _syntax(name: str, known: Iterable[str]) -> str:
+    if name not in known:
+        raise ValueError(f"there is no syntax {name!r}")
+    return name
 
 
 def _is_on(text: str) -> bool:

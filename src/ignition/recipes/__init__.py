@@ -8,13 +8,17 @@ from typing import Final
 
 from helios.schema import contract_pb2
 from ignition.capture.recorder import Recorder
+from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.extents import Extents
 from ignition.preparation.weights import WeightSet
 from ignition.recipes import llama
 
-Capture = Callable[[Checkpoint, Recorder, WeightSet, Extents], contract_pb2.ModelContract]
+# How the model's chats are written was found before: families of one arithmetic differ in it.
+Capture = Callable[
+    [Checkpoint, Recorder, WeightSet, Extents, ChatSyntax], contract_pb2.ModelContract
+]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBindin
 from ignition.capture.ops import Role
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
-from ignition.preparation import chat, contract, paged_text
+from ignition.preparation import contract, paged_text
+from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import Checkpoint, ModelParameters
 from ignition.preparation.checkpoints.rope import inverse_frequencies
 from ignition.preparation.extents import Extents
@@ -33,7 +34,11 @@ FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3
 
 
 def capture(
-    checkpoint: Checkpoint, recorder: Recorder, weights: WeightSet, extents: Extents
+    checkpoint: Checkpoint,
+    recorder: Recorder,
+    weights: WeightSet,
+    extents: Extents,
+    syntax: ChatSyntax,
 ) -> contract_pb2.ModelContract:
     """Declares the model's weights and cache, records its programs, returns its contract."""
     parameters = checkpoint.parameters
@@ -59,7 +64,7 @@ def capture(
         frontend=contract.text_frontend(
             checkpoint.eos_ids,
             checkpoint.template_tokens,
-            chat.envelope(checkpoint.chat_template(), checkpoint.template_tokens),
+            syntax,
         ),
         state_views=contract.state_views(extents.pages_per_request, sampled),
     )

@@ -263,10 +263,7 @@ class _Envelope:
         """Analysis, then a final message, or calls."""
         writer, envelope = self._writer, self._contract.envelope
         syntax = self._contract.tool_syntax
-        end, header = (
-            writer.literal(envelope.body_closes[0]),
-            writer.literal(envelope.assistant_start),
-        )
+        header = writer.literal(envelope.assistant_start)
 
         def message(head: str, body: str) -> str:
             channel = writer.literal(f"{envelope.channel_open}{head}{envelope.header_close}")

@@ -70,7 +70,7 @@ class GrammarWriter:
         return _SIGNS.match(self._signs.sign(text)) is not None
 
     def bounded_text_up_to(self, end: str, tokens: int) -> str:
-        """As `text_up_to`, of an end that begins signed; after so many tokens only that may come."""
+        """As `text_up_to` for an end that begins signed: all that may come after so many tokens."""
         assert self.begins_signed(end)
         return self.rule(f"{self.rule(ANY_TEXT, f'max_tokens={tokens}')} {self.literal(end)}")
 
