@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, processors
 
+from helios.frontend.template import ChatTemplate
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import (
     GenerationDefaults,
@@ -109,6 +110,27 @@ def test_of_several_templates_the_default_is_taken(llama: Path) -> None:
     edit_json(llama / "tokenizer_config.json", lambda c: c.update(chat_template=templates[:1]))
     with pytest.raises(CheckpointError, match="`default` is missing"):
         open_checkpoint(llama).chat_template()
+
+
+@pytest.mark.parametrize("stored", ["config", "files"])
+def test_a_template_for_tools_renders_conversations_with_tools(llama: Path, stored: str) -> None:
+    by_name = {
+        "default": "\n  {% for m in messages %}[{{ m.content }}]\n  {% endfor %} \n",
+        "tool_use": "\n {% set x = 1 %}\n {{ tools | length }}{{ x }} \n\n",
+    }
+    if stored == "config":
+        templates = [{"name": name, "template": source} for name, source in by_name.items()]
+        edit_json(llama / "tokenizer_config.json", lambda c: c.update(chat_template=templates))
+    else:
+        (llama / "chat_template.jinja").write_text(by_name["default"])
+        (llama / "additional_chat_templates").mkdir()
+        (llama / "additional_chat_templates" / "tool_use.jinja").write_text(by_name["tool_use"])
+    found = open_checkpoint(llama).chat_template()
+    assert found is not None
+    asked = [{"role": "user", "content": "q"}]
+    for tools, name in ((None, "default"), ([{}], "tool_use")):
+        expected = ChatTemplate(by_name[name], {}).render(asked, tools=tools)
+        assert ChatTemplate(found, {}).render(asked, tools=tools) == expected
 
 
 def test_a_checkpoint_may_lack_template_and_generation_defaults(llama: Path) -> None:

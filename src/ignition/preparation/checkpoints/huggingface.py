@@ -43,6 +43,16 @@ _GENERATION: Final = "generation_config.json"
 _TOKENIZER: Final = "tokenizer.json"
 _TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _TEMPLATE: Final = "chat_template.jinja"
+_TOOL_TEMPLATE: Final = "additional_chat_templates/tool_use.jinja"
+
+
+def _by_tools(default: str, tool_use: str | None) -> str:
+    """One template of the two that a checkpoint has: `tool_use` renders conversations with tools.
+    The signs beside the tags keep all white space, and a template's last line break is none."""
+    if tool_use is None:
+        return default
+    with_tools, without = (source.removesuffix("\n") for source in (tool_use, default))
+    return f"{{% if tools +%}}{with_tools}{{%+ else +%}}{without}{{%+ endif %}}"
 
 
 class HuggingFaceCheckpoint:
@@ -105,15 +115,11 @@ class HuggingFaceCheckpoint:
 
     def chat_template(self) -> str | None:
         """See `Checkpoint.chat_template`: chat_template.jinja, else that of the tokenizer."""
-        path = self._folder / _TEMPLATE
-        if path.exists():
-            try:
-                return read_bounded(path, JSON_LIMIT_NBYTES).decode()
-            except UnicodeDecodeError as error:
-                raise CheckpointError("isn't UTF-8 text", where=_TEMPLATE) from error
+        default = self._template_file(_TEMPLATE)
+        if default is not None:
+            return _by_tools(default, self._template_file(_TOOL_TEMPLATE))
         templates = self._tokenizer_config.values.get("chat_template")
         if isinstance(templates, list):
-            # Several by name; the one called `default` is for plain chat.
             named = Fields(
                 {
                     str(entry.get("name")): entry.get("template")
@@ -122,8 +128,17 @@ class HuggingFaceCheckpoint:
                 },
                 f"{_TOKENIZER_CONFIG}, chat_template",
             )
-            return named.text("default")
+            return _by_tools(named.text("default"), named.text_or_none("tool_use"))
         return self._tokenizer_config.text_or_none("chat_template")
+
+    def _template_file(self, name: str) -> str | None:
+        path = self._folder / name
+        if not path.exists():
+            return None
+        try:
+            return read_bounded(path, JSON_LIMIT_NBYTES).decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointError("isn't UTF-8 text", where=name) from error
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
