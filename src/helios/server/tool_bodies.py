@@ -107,7 +107,8 @@ def tools_of(
             )
         declared.append(Tool(function.name, parameters, bool(function.strict)))
     calling, named = _choice(choice, names)
-    return Tools(tuple(declared), calling, named, parallel is not False)
+    # Who names a function wants one call of it, as of OpenAI.
+    return Tools(tuple(declared), calling, named, parallel is not False and named is None)
 
 
 def _choice(choice: object, names: set[str]) -> tuple[Calling, str | None]:

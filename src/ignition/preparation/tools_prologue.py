@@ -37,8 +37,7 @@ _TEXT: Final = """\
     {%- endfor -%}
     {%- set told.system = told.system ~ '\\nTo call one, answer in this form:\\n<tool_call>\\n'
       ~ '{"name": "NAME", "arguments": {"PARAMETER": "VALUE"}}\\n</tool_call>\\n'
-      ~ 'Results come back inside <tool_response></tool_response>. Answer in words when you'
-      ~ ' know enough.' -%}
+      ~ 'When a tool has given its result, answer in a sentence.' -%}
   {%- endif -%}
   {%- if told.system -%}
     {%- set told.messages = [{'role': 'system', 'content': told.system}] -%}
