@@ -18,6 +18,18 @@ from helios.frontend.markers import MarkerGuard, without_breaks
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 
+# What a template reads of a conversation besides the client's variables, and what to do instead.
+_RESERVED: Final[Mapping[str, str]] = {
+    "messages": "Send them as the request's own messages",
+    "add_generation_prompt": "Leave it out: where the prompt ends isn't a variable's to say",
+    "continue_final_message": "Leave it out: the answer is a message of its own",
+    "tools": "Leave it out: tools are not supported yet",
+    "documents": "Leave it out: documents are not supported yet",
+    "chat_template": "Leave it out: the template is the model's",
+    "tokenize": "Leave it out: use /tokenize or /v1/render to see the prompt",
+    "raise_exception": "Leave it out: it is a function of the template's",
+    "strftime_now": "Leave it out: it is a function of the template's",
+}
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 # Clients that shorten a conversation know from these words that it is needed: they are those of
 # other servers.
@@ -73,7 +85,8 @@ class PromptMaker:
         conversation as it is. Each message has `role` and text `content`; `variables` are
         additional ones of the template.
 
-        Raises RequestError when the template refuses the messages or can't be had.
+        Raises RequestError when the template refuses the messages or can't be had, or a variable
+        is none of the client's.
         """
         if self.template is None:
             raise RequestError(
@@ -81,6 +94,7 @@ class PromptMaker:
                 where="messages",
                 remedy="Use /v1/completions",
             )
+        _check_variables(variables or {})
         guard = self.guard
         shielded = []
         for index, message in enumerate(messages):
@@ -177,6 +191,17 @@ class PromptMaker:
             where=where,
             remedy=f"Shorten the prompt to at most {context - 1} tokens",
         )
+
+
+def _check_variables(variables: Mapping[str, Any]) -> None:
+    """Raises RequestError for a variable that would be overwritten, or another one's."""
+    for name, remedy in _RESERVED.items():
+        if variables.get(name) is not None:
+            raise RequestError(
+                "is no variable of the client's",
+                where=f"chat_template_kwargs.{name}",
+                remedy=remedy,
+            )
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:
