@@ -138,11 +138,15 @@ def streams(arguments: argparse.Namespace, folder: Path) -> None:
         try:
             time.sleep(_WARM_UP_S)
             seen.gaps.clear()
+            events, began = seen.events, BOARD.unpack(processes.board.read_bytes())[1]
             found = list(measure(processes, arguments.passes, arguments.seconds))
+            tokens = BOARD.unpack(processes.board.read_bytes())[1] - began
+            events = seen.events - events
         finally:
             done.set()
             clients.join()
         _print_passes(found, processes)
+        print(f"tokens an event: {tokens / events:.2f}; where it isn't 1, some came late together")
         gaps = quantiles((gap * 1e3 for gap in seen.gaps), n=100)
         print(
             f"gap between two arrivals of a stream, ms: median {gaps[49]:.1f}, p99 {gaps[98]:.1f},"
