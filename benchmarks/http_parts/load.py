@@ -45,9 +45,10 @@ def stream(
     seen: Received,
     goes_on: Callable[[], bool],
     total: int | None = None,
+    nap_s: float = 0.0,
 ) -> None:
     """Keeps `connections` streaming requests running while `goes_on`, or until `total` answers;
-    then hangs up."""
+    then hangs up. The clients look away for `nap_s` whenever they have read all there is."""
     poll = select.epoll()
     sockets: dict[int, socket.socket] = {}
     arrived: dict[int, float] = {}
@@ -61,6 +62,8 @@ def stream(
         poll.register(connection.fileno(), select.EPOLLIN)
     try:
         while sockets and goes_on():
+            if nap_s:
+                time.sleep(nap_s)
             for number, _ in poll.poll(0.1):
                 connection = sockets[number]
                 data = connection.recv(_RECEIVE_NBYTES)

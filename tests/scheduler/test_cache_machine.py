@@ -3,6 +3,7 @@ leaks, and nothing is reused that wasn't behind a fence."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from hypothesis import settings
@@ -74,8 +75,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.reuse = reuse
         self.requests: dict[int, Request] = {}
         self.may_fail: set[int] = set()
-        # Token sequences behind a fence since the last reset, which others may begin with.
-        self.computed: list[tuple[int, ...]] = []
+        # Token sequences behind a fence, which others may begin with that were admitted between
+        # the same two resets: a reset takes nothing from those that hold it already.
+        self.computed: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
         self.dead = False
 
     # ------------------------------------------------------------ requests
@@ -135,7 +137,8 @@ class CacheMachine(RuleBasedStateMachine):
             return
         for resident, lane in zip(planned.residents, planned.round.lanes, strict=True):
             tokens, request = resident.progress.tokens, resident.progress.request
-            known = max((common(tokens, other) for other in self.computed), default=0)
+            computed = self.computed[resident.hold.era]
+            known = max((common(tokens, other) for other in computed), default=0)
             assert lane.start <= (known if self.reuse and request.prefix_reuse else 0)
 
     @precondition(lambda self: self.driver.model.queued)
@@ -150,7 +153,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.driver.complete()
         for resident in planned.residents:
             if resident.progress.request.prefix_reuse:
-                self.computed.append(tuple(resident.progress.tokens[: resident.consumed]))
+                computed = tuple(resident.progress.tokens[: resident.consumed])
+                self.computed[resident.hold.era].append(computed)
 
     @rule(turns=st.integers(1, 20))
     def several_turns(self, turns: int) -> None:
@@ -166,7 +170,6 @@ class CacheMachine(RuleBasedStateMachine):
         if not really:
             self.driver.scheduler.reset_cache()
             self.driver.check()
-            self.computed.clear()
 
     # ------------------------------------------------------------ faults
 

@@ -224,6 +224,21 @@ def test_a_reset_forgets_everything_but_what_runs() -> None:
     assert serve(driver, request(3, PROMPT, 2))[0] == 13, "what was published after the reset"
 
 
+def test_who_was_admitted_before_a_reset_begins_with_what_it_holds() -> None:
+    """Its first round goes only after the reset: the other request needed another operation."""
+    driver = after_first(PARTIAL_PAGES)
+    other, held = request(1, (22,)), request(2, (*PROMPT, 3, 4, 5), 9)
+    driver.submit(other, held)
+    assert driver.launch() is not None
+    assert [r.progress.request for r in driver.in_flight[0].residents] == [other]
+    driver.scheduler.reset_cache()
+    driver.check()
+    driver.drain()
+    assert_as_alone(driver, other, held)
+    assert driver.got[2].reused == 13
+    assert serve(driver, request(3, PROMPT, 2))[0] == 0, "what it held is found by nobody"
+
+
 @pytest.mark.clause("CACHE-4")
 @pytest.mark.parametrize("history", REUSING, ids=str)
 def test_cached_pages_make_way_for_a_request_that_needs_them(history: History) -> None:

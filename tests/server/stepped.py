@@ -149,6 +149,13 @@ class SteppedServer:
                 self.device.changed.wait(0.02)
         raise AssertionError("it never came true")
 
+    def until_idle(self) -> None:
+        """Blocks until the worker has nothing to do, and has put everything away."""
+        self.until(lambda: self.scheduler.idle)
+        # The last request may be just leaving. The worker answers between its turns.
+        while not self.metrics()["flare_worker_up"]:
+            pass
+
     def metrics(self) -> dict[str, float]:
         """Samples of `/metrics` by name and labels, as they are written."""
         lines = self.http.get("/metrics").text.splitlines()
@@ -172,7 +179,7 @@ class SteppedServer:
 
     def assert_balanced(self) -> None:
         """Nothing is held for anybody, and nothing is lost."""
-        self.until(lambda: self.scheduler.idle)
+        self.until_idle()
         self.scheduler.check_books()
         slots, cache = self.scheduler.slots, self.scheduler.cache
         assert slots.free == slots.slots

@@ -72,6 +72,21 @@ def test_an_answer_has_a_line(log: pytest.LogCaptureFixture) -> None:
     assert SECRET not in str([vars(record) for record in log.records])
 
 
+def test_all_unknown_fields_are_in_the_log_within_bounds(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    names = [f"f{number:04}" for number in range(500)]
+    long = [f"{number:04}" + "x" * 1000 for number in range(500)]
+    with running_server(says("hello")) as server:
+        server.http.post(PATH, json=BODY | dict.fromkeys(names, 1))
+        server.http.post(PATH, json=BODY | dict.fromkeys(long, 1))
+    some, bounded = sorted((line["ignored"] for line in _lines(log)), key=len, reverse=True)
+    assert list(some) == names
+    assert [name[:4] for name in bounded[:-1]] == [name[:4] for name in long[: len(bounded) - 1]]
+    assert bounded[-1] == f"+{500 - (len(bounded) - 1)}"
+    assert sum(map(len, bounded)) <= 17_000
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_failures_and_readers_that_leave_have_one(
     log: pytest.LogCaptureFixture, stream: bool

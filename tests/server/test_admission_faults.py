@@ -131,7 +131,7 @@ def test_permits_count_preparation_queue_and_undelivered_answers(
         server.until(lambda: server.scheduler.running == 1)
         server.device.step(1000)
         server.until(lambda: server.scheduler.counters.finished[Finish.LIMIT] == 1)
-        server.until(lambda: server.scheduler.idle)
+        server.until_idle()
         held = len(server.device.rounds)
         assert server.permits == 1, "it has been answered, and holds no slot"
         server.device.step(held - server.device.allowed)  # everything stands still from here
@@ -419,7 +419,7 @@ def test_a_paused_reader_loses_nothing_and_holds_up_nobody(
         server.device.run_freely()
         assert ask(server).status_code == 200
         server.until(lambda: server.scheduler.counters.finished[Finish.LIMIT] == 2)
-        server.until(lambda: server.scheduler.idle)
+        server.until_idle()
         assert server.scheduler.slots.free == server.scheduler.slots.slots
         assert server.permits == 1
         ids = _streamed_ids(first + reader.rest())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -209,8 +210,26 @@ def test_neutral_values_of_chat(server: RunningServer) -> None:
 def test_unknown_fields_are_named_in_a_header(server: RunningServer, path: str) -> None:
     more = {"zeta": 1, "alpha": None, "x\r\ny": 2, "é": 3}
     response = server.http.post(path, json=PATHS[path] | more)
-    assert response.headers["x-helios-ignored"] == "alpha, ?, zeta, ?"
+    assert response.headers["x-helios-ignored"] == "alpha, x%0D%0Ay, zeta, %C3%A9"
     assert "x-helios-ignored" not in server.http.post(path, json=PATHS[path]).headers
+
+
+def test_the_header_of_unknown_fields_can_be_read_back(server: RunningServer) -> None:
+    names = ["a,b", "50%", "+3", "a b", "[x]/~", "\U0001f600", "\x7f\x00"]
+    answer = server.http.post("/v1/completions", json=COMPLETION | dict.fromkeys(names, 1))
+    shown = answer.headers["x-helios-ignored"]
+    assert shown.isascii()
+    assert sorted(map(urllib.parse.unquote, shown.split(", "))) == sorted(names)
+
+
+def test_the_header_of_unknown_fields_is_bounded(server: RunningServer) -> None:
+    names = [f"f{number:03}" for number in range(37)]
+    answer = server.http.post("/v1/completions", json=COMPLETION | dict.fromkeys(names, 1))
+    assert answer.headers["x-helios-ignored"].split(", ") == [*names[:20], "+17"]
+    answer = server.http.post("/v1/completions", json=COMPLETION | {"é" * 100_000: 1})
+    assert answer.headers["x-helios-ignored"] == "%C3%A9" * 16
+    answer = server.http.post("/v1/completions", json=COMPLETION | {"aé" * 100_000: 1})
+    assert len(answer.headers["x-helios-ignored"]) <= 96
 
 
 def test_unknown_fields_within_messages_and_options_are_named(server: RunningServer) -> None:

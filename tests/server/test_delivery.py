@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, MutableMapping
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from helios.server.lifecycle import RequestEvent
+from helios.server.app import build_app
+from helios.server.lifecycle import Lifecycle, RequestEvent
 from helios.worker.messages import Finish, Submit, TokensEvent
-from tests.server.scripted import FRONTEND, RunningServer, running_server, says
+from tests.server.scripted import (
+    FRONTEND,
+    OPTIONS,
+    RunningServer,
+    ScriptedClient,
+    running_server,
+    says,
+    served_model,
+)
 from tests.server.slow_reader import SlowReader, body_of
 
 PATH = "/v1/completions"
@@ -66,6 +75,44 @@ def test_a_permit_is_held_until_the_answer_has_been_read(stream: bool) -> None:
             pass
         server.client.script = says("hello")
         assert server.http.post(PATH, json=BODY).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_permit_comes_back_before_the_answers_reader_can_ask_again(stream: bool) -> None:
+    """In the same turn of the event loop as the last byte: no other request is heard before."""
+    held: list[int] = []
+
+    async def ask() -> None:
+        loop, lifecycle = asyncio.get_running_loop(), Lifecycle()
+        model = served_model(ScriptedClient(says("hello")), permits=1)
+        lifecycle.serve(model)
+        bodies = [json.dumps(BODY | {"stream": stream}).encode()]
+
+        async def receive() -> dict[str, Any]:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop()}
+            return await loop.create_future()
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                held.append(model.admission.held)
+                loop.call_soon(lambda: held.append(model.admission.held))
+
+        scope = {"type": "http", "method": "POST", "path": PATH, "headers": [], "query_string": b""}
+        await build_app(lifecycle, OPTIONS)(scope, receive, send)
+        model.preparation.shutdown()
+
+    asyncio.run(ask())
+    assert held == [1, 0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_as_many_clients_as_permits_are_never_refused(stream: bool) -> None:
+    """Each asks again as soon as it has read its answer."""
+    with running_server(says("hello"), permits=1) as server:
+        answers = [server.http.post(PATH, json=BODY | {"stream": stream}) for _ in range(25)]
+        assert {answer.status_code for answer in answers} == {200}
+        assert _permits(server) == 0
 
 
 @pytest.mark.clause("HTTP-3")

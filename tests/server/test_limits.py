@@ -172,6 +172,48 @@ def test_what_is_no_http_gets_a_typed_error(sent: bytes, expected: tuple[int, st
         assert server.http.get("/ready").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n",
+        b"POST /health HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: Chunked\r\nContent-Length: 0\r\n",
+        b"POST /health HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n",
+    ],
+)
+@pytest.mark.parametrize("first", [b"", b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_a_body_of_two_lengths_ends_its_connection(first: bytes, head: bytes) -> None:
+    """What follows may be a part of it, so it is nobody's request."""
+    smuggled = b"0\r\n\r\nGET /version HTTP/1.1\r\nhost: x\r\n\r\n"
+    with (
+        running_server(says("hello")) as server,
+        _connected(server, first + head + b"\r\n" + smuggled) as connection,
+    ):
+        received = _rest(connection)
+        assert received.count(b"HTTP/1.1 ") == 1 + bool(first)
+        refused = received[received.rindex(b"HTTP/1.1 ") :]
+        assert _error(refused) == (400, "invalid_http")
+        assert b"connection: close" in refused.lower()
+        assert b"ambiguous" in refused
+        assert server.http.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://x/ready", 200),
+        (b"HTTPS://other.example:8000/ready?a=b", 200),
+        (b"http://x", 404),
+        (b"http:///ready", 404),
+        (b"ftp://x/ready", 404),
+        (b"http://x/ready/http://x/ready", 404),
+    ],
+)
+def test_a_target_may_be_a_whole_url(target: bytes, status: int) -> None:
+    sent = b"GET " + target + b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with running_server(says("hello")) as server, _connected(server, sent) as connection:
+        assert _rest(connection).startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_a_body_that_breaks_http_ends_its_connection() -> None:
     head = f"POST {PATH} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode()
     with (

@@ -140,6 +140,11 @@ UNSUPPORTED: list[dict[str, Any]] = [
     {"ebnf": "root ::= \"a\""}, {"grammar": "a"},
     {"add_generation_prompt": False}, {"chat_template": "x"}, {"skip_special_tokens": False},
     {"use_beam_search": True}, {"length_penalty": 2}, {"max_new_tokens": 5},
+    {"do_sample": False}, {"truncate": 5}, {"encoder_repetition_penalty": 1.1},
+    {"stop_regex": "a+"}, {"no_stop_trim": True}, {"lora_path": "a"}, {"lora": [{"id": 0}]},
+    {"samplers": ["top_k"]}, {"n_probs": 3}, {"custom_logit_processor": "x"},
+    {"structural_tag": "x"}, {"vllm_xargs": {"a": 1}},
+    {"options": {"temperature": 0}}, {"random_seed": 1}, {"enable_thinking": False},
 ]  # fmt: skip
 # What chat completions alone do.
 OF_CHAT: list[dict[str, Any]] = [
@@ -156,6 +161,7 @@ NEUTRAL: dict[str, Any] = {
     "min_tokens": 0,
     "ignore_eos": False, "bad_words": [], "continue_final_message": False,
     "add_generation_prompt": True, "skip_special_tokens": True, "length_penalty": 1.0,
+    "do_sample": True, "encoder_repetition_penalty": 1, "watermark": False, "n_probs": 0,
 }  # fmt: skip
 
 
@@ -176,6 +182,50 @@ def test_what_only_chat_does_is_refused_elsewhere(
     error = _refusal(server, server.http.post(COMPLETION_PATH, json=COMPLETION | more), 400)
     assert (error["param"], error["code"]) == (next(iter(more)), "unsupported_parameter")
     assert "/v1/chat/completions" in error["message"]
+
+
+@pytest.mark.parametrize(("path", "allowed"), [(CHAT_PATH, False), (COMPLETION_PATH, True)])
+def test_special_tokens_are_what_they_are(server: RunningServer, path: str, allowed: bool) -> None:
+    body = CHAT if path == CHAT_PATH else COMPLETION
+    answer = server.http.post(path, json=body | {"add_special_tokens": allowed})
+    assert (answer.status_code, answer.headers.get("x-helios-ignored")) == (200, None)
+    answer = server.http.post(path, json=body | {"add_special_tokens": not allowed})
+    assert _refusal(server, answer, 400)["param"] == "add_special_tokens"
+
+
+@pytest.mark.parametrize("key", [" 5", "5 ", "1_0", "\u0663", "+5", "-1", "", "5.0", "9" * 5000])
+def test_keys_of_biases_are_decimal_digits(server: RunningServer, key: str) -> None:
+    answer = server.http.post(CHAT_PATH, json=CHAT | {"logit_bias": {key: 1}})
+    error = _refusal(server, answer, 400)
+    assert (error["param"], error["code"]) == ("logit_bias", "invalid_value")
+    assert "decimal digits" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "name", ["add_generation_prompt", "messages", "tools", "documents", "continue_final_message"]
+)
+@pytest.mark.parametrize("path", [CHAT_PATH, "/v1/render", "/tokenize"])
+def test_template_variables_are_the_client_s_own(
+    server: RunningServer, path: str, name: str
+) -> None:
+    body = CHAT | {"chat_template_kwargs": {name: [1]}}
+    error = _refusal(server, server.http.post(path, json=body), 400)
+    assert error["param"] == f"chat_template_kwargs.{name}"
+    assert ". Send" in error["message"] or ". Leave it out" in error["message"]
+    body = CHAT | {"chat_template_kwargs": {name: None, "style": "x"}}
+    assert server.http.post(path, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, "/tokenize", "/abort"])
+def test_compressed_bodies_are_refused(server: RunningServer, path: str) -> None:
+    def post(coding: str) -> httpx.Response:
+        body = CHAT | {"request_id": "x"}
+        return server.http.post(path, json=body, headers={"content-encoding": coding})
+
+    error = _refusal(server, post("gzip"), 415)
+    assert error["code"] == "unsupported_encoding"
+    assert "without that header" in error["message"]
+    assert post("Identity").status_code == (404 if path == "/abort" else 200)
 
 
 @pytest.mark.parametrize("path", [CHAT_PATH, COMPLETION_PATH])

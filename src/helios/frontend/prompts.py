@@ -26,6 +26,18 @@ from helios.frontend.tokenizer import Tokenizer
 # A noncharacter that clients' text can't have.
 _LAST: Final = "\ufdd3"
 _MARK: Final = _LAST + " "
+# What a template reads of a conversation besides the client's variables, and what to do instead.
+_RESERVED: Final[Mapping[str, str]] = {
+    "messages": "Send them as the request's own messages",
+    "add_generation_prompt": "Leave it out: where the prompt ends isn't a variable's to say",
+    "continue_final_message": "Send it as the request's own field",
+    "tools": "Send them as the request's own tools",
+    "documents": "Send them as the request's own documents",
+    "chat_template": "Leave it out: the template is the model's",
+    "tokenize": "Leave it out: use /tokenize or /v1/render to see the prompt",
+    "raise_exception": "Leave it out: it is a function of the template's",
+    "strftime_now": "Leave it out: it is a function of the template's",
+}
 _UTF8: Final = codecs.getincrementaldecoder("utf-8")
 # Clients that shorten a conversation know from these words that it is needed: they are those of
 # other servers.
@@ -89,7 +101,8 @@ class PromptMaker:
         answer goes on with. Each message has `role` and `content`; `variables` are additional
         ones of the template.
 
-        Raises RequestError when the template refuses the messages or can't be had.
+        Raises RequestError when the template refuses the messages or can't be had, or a variable
+        is none of the client's.
         """
         if self.template is None:
             raise RequestError(
@@ -97,6 +110,7 @@ class PromptMaker:
                 where="messages",
                 remedy="Use /v1/completions",
             )
+        _check_variables(variables or {})
         self._check_inputs(messages, variables or {}, tools, documents)
         rendering = for_template(messages, wants_parts=self.template.reads_parts)
         if continue_last:
@@ -257,6 +271,17 @@ def _up_to_mark(rendered: str) -> str:
         )
     before = rendered[:at]
     return before if rendered[at:].startswith(_MARK) else str(method(before, "rstrip"))
+
+
+def _check_variables(variables: Mapping[str, Any]) -> None:
+    """Raises RequestError for a variable that would be overwritten, or another one's."""
+    for name, remedy in _RESERVED.items():
+        if variables.get(name) is not None:
+            raise RequestError(
+                "is no variable of the client's",
+                where=f"chat_template_kwargs.{name}",
+                remedy=remedy,
+            )
 
 
 def _token_ids(prompt: Sequence[int]) -> list[int]:

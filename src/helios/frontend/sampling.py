@@ -4,6 +4,7 @@ ranges, and texts as token ids. `prepare` is the caller."""
 from __future__ import annotations
 
 import operator
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _TOP_K_LIMIT: Final = (1 << 31) - 1
 _REPETITION_LIMIT: Final = 100.0
 _PENALTY_LIMIT: Final = 2.0
 _BIAS_LIMIT: Final = 100.0
+_TOKEN_ID: Final = re.compile(r"[0-9]{1,18}")  # as JSON spells it
 _NEUTRAL: Final = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
@@ -172,12 +174,13 @@ def _biases(asked: Mapping[int, float] | Mapping[str, float]) -> tuple[tuple[int
     """Pairs of ids and biases; JSON spells ids as texts."""
     found: dict[int, float] = {}
     for key, bias in asked.items():
-        try:
-            token = int(key)
-        except ValueError:
+        if isinstance(key, str) and not _TOKEN_ID.fullmatch(key):
             raise RequestError(
-                f"{key!r:.40} is no token id", where="logit_bias", remedy="Use ids as keys"
-            ) from None
+                f"{key[:40]!r} is no token id",
+                where="logit_bias",
+                remedy="Use ids as keys: decimal digits alone",
+            )
+        token = int(key)
         if not abs(bias) <= _BIAS_LIMIT:
             raise RequestError(
                 f"adds {bias!r} to token {token}",

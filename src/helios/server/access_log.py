@@ -15,12 +15,12 @@ from typing import Any, Final
 from starlette.types import Scope
 
 from helios.log_lines import FIELDS
+from helios.server.ignored_fields import logged_names
 from helios.server.route_paths import METRICS, PROBES, READY
 
 _log: Final = logging.getLogger(__name__)
 _STATE: Final = "access_record"
 _PATH_LIMIT: Final = 256
-_IGNORED_LIMIT: Final = 20
 # Asked every few seconds by machines; their lines would hide the others.
 _QUIET_PATHS: Final = PROBES | {METRICS}
 
@@ -58,7 +58,7 @@ class AccessRecord:
             "finish": tuple(self.finish),
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
-            "ignored": tuple(name[:_PATH_LIMIT] for name in self.ignored[:_IGNORED_LIMIT]),
+            "ignored": logged_names(self.ignored),
             "error": self.error,
             "disconnected": None if self.complete else True,
         }

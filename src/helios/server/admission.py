@@ -7,11 +7,25 @@ the output that slow readers can make the process keep.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from helios.server.failures import ApiError
 from helios.server.shared_permits import SharedPermits
+
+
+class Permit:
+    """A request's leave to exist in the server."""
+
+    def __init__(self, returned: Callable[[], None]) -> None:
+        self._returned = returned
+        self._held = True
+
+    def give_back(self) -> None:
+        """Ends it; nothing happens if it has ended."""
+        if self._held:
+            self._held = False
+            self._returned()
 
 
 class Admission:
@@ -27,8 +41,9 @@ class Admission:
         self._idle.set()
 
     @contextmanager
-    def permit(self) -> Iterator[None]:
-        """Holds a permit. Raises ApiError 429 when all are taken."""
+    def permit(self) -> Iterator[Permit]:
+        """Holds a permit, until the block ends at the latest. Raises ApiError 429 when all are
+        taken."""
         if self.held >= self.capacity or not self._take():
             self.refused += 1
             raise ApiError(
@@ -39,14 +54,18 @@ class Admission:
             )
         self.held += 1
         self._idle.clear()
+        permit = Permit(self._returned)
         try:
-            yield
+            yield permit
         finally:
-            self.held -= 1
-            if self._shared is not None:
-                self._shared.give()
-            if not self.held:
-                self._idle.set()
+            permit.give_back()
+
+    def _returned(self) -> None:
+        self.held -= 1
+        if self._shared is not None:
+            self._shared.give()
+        if not self.held:
+            self._idle.set()
 
     def _take(self) -> bool:
         """Takes a permit from all processes, where there are several."""

@@ -91,9 +91,13 @@ class Answer:
                 raise ApiError(500, str(self._failure), code="model_failed")
         except ApiError as error:
             self.end(error)
-        except Exception:
-            _log.exception("an answer can't be written")
-            self.end(internal_error())
+        except Exception as error:
+            self._end_unforeseen(error)
+
+    def _end_unforeseen(self, error: Exception) -> None:
+        """Ends the answer because of a bug."""
+        _log.error("an answer can't be written", exc_info=error)
+        self.end(internal_error())
 
     def end(self, error: ApiError) -> None:
         """Ends the answer where it is, if it hasn't ended."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from starlette.types import Scope, Send
 
 from helios.server.delivery import DeliveringProtocol, lent_connection
+from helios.server.outbox import outbox
 
 
 class BodyWriter(Protocol):
@@ -37,29 +38,49 @@ def _nothing() -> None:
 
 
 class DirectWriter:
-    """Writes to a lent connection. Only between the head of a response and its end."""
+    """Writes to a lent connection, by way of the outbox. Only between the head of a response and
+    its end."""
 
     def __init__(self, connection: DeliveringProtocol, send: Send, *, chunked: bool) -> None:
         self._connection = connection
         self._send = send
         self._chunked = chunked
+        self._later = outbox().add
+        self._unsent = b""
+        self._awaited = False
         self.on_resume: Callable[[], None] = _nothing
-        connection.on_resume = lambda: self.on_resume()
+        connection.on_resume = self._resume
 
     @property
     def paused(self) -> bool:
         """As `BodyWriter.paused`."""
-        return self._connection.paused
+        if self._unsent:
+            self._awaited = True
+            return True
+        return self._connection.flow.write_paused
 
     def write(self, data: bytes) -> None:
         """As `BodyWriter.write`."""
-        if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        self._connection.write(data)
+        self._unsent = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+        self._later(self._flush)
+
+    def _flush(self) -> None:
+        data, self._unsent = self._unsent, b""
+        if data:
+            self._connection.write(data)
+        if self._awaited:
+            self._resume()
+
+    def _resume(self) -> None:
+        if not self.paused:
+            self._awaited = False
+            self.on_resume()
 
     async def end(self, data: bytes) -> None:
         """As `BodyWriter.end`."""
         self._connection.on_resume = None
+        self._awaited = False
+        self._flush()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 

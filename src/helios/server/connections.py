@@ -28,12 +28,14 @@ from helios.log_lines import FIELDS
 from helios.server.delivery import DeliveringProtocol, lent_connection
 from helios.server.failures import ApiError
 from helios.server.options.limits import LimitOptions
+from helios.server.request_heads import AmbiguousLengthError, HeadReader
 from helios.server.responses import send_error
 from helios.server.route_paths import PROBES, route_path
 
 _log: Final = logging.getLogger(__name__)
 # Connections over the limit that are still answered: by a 503, probes as ever.
 _RESERVE: Final = 64
+_HEAD_NBYTES: Final = 16 << 10  # uvicorn's default
 
 
 class _Stage(enum.Enum):
@@ -49,6 +51,7 @@ class LimitedConnection(DeliveringProtocol):
 
     def __init__(self, limits: LimitOptions, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
+        self.conn = HeadReader(self.config.h11_max_incomplete_event_size or _HEAD_NBYTES)
         self.over_limit = False
         self._limits = limits
         self._stage = _Stage.OTHER
@@ -100,8 +103,11 @@ class LimitedConnection(DeliveringProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no HTTP."""
-        status = getattr(sys.exception(), "error_status_hint", 400)
-        if status == 431:
+        fault = sys.exception()
+        status = getattr(fault, "error_status_hint", 400)
+        if isinstance(fault, AmbiguousLengthError):
+            text, code = f"where the body ends is ambiguous: {fault}. Send one", "invalid_http"
+        elif status == 431:
             text, code = "the request's head is too large. Send fewer headers", "head_too_large"
         else:
             text, code = "what arrived is no HTTP request. Send HTTP/1.1", "invalid_http"

@@ -71,6 +71,13 @@ def lent_connection(scope: Scope) -> DeliveringProtocol | None:
     return found
 
 
+def is_delivered(scope: Scope) -> bool:
+    """Whether all bytes of a response that has been sent have left this process. A server that
+    doesn't say is believed to have sent them."""
+    connection = lent_connection(scope)
+    return connection is None or not connection.paused
+
+
 async def delivered(scope: Scope) -> None:
     """Waits until a response's bytes have left this process, or its client has gone. Returns at
     once on a server that doesn't say."""

@@ -7,7 +7,7 @@ what went wrong, never from its text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,8 @@ from msgspec import Meta
 from helios.errors import RequestError
 from helios.frontend.prepare import PromptTooLongError
 from helios.frontend.sampling import UnsupportedParameterError
+
+_NAME_LIMIT: Final = 128  # characters of a field's name that the client chose
 
 
 class ErrorObject(msgspec.Struct, frozen=True):
@@ -83,9 +85,10 @@ def internal_error() -> ApiError:
 def refuse_ignored(names: Sequence[str]) -> None:
     """Raises a 400 if there is a field without meaning here: what `--strict-fields` asks for."""
     if names:
+        name = names[0][:_NAME_LIMIT]
         raise invalid(
-            names[0],
-            f"{names[0]!r} is no field that this server knows. Leave it out",
+            name,
+            f"{name!r} is no field that this server knows. Leave it out",
             code="unknown_field",
         )
 

@@ -28,7 +28,7 @@ from helios.server.body_writer import body_writer
 from helios.server.calls import Call
 from helios.server.choices import Choice, begin_choices
 from helios.server.deadlines import Deadline
-from helios.server.delivery import delivered
+from helios.server.delivery import delivered, is_delivered
 from helios.server.failures import ApiError, from_request_error, internal_error, refuse_ignored
 from helios.server.ignored_fields import ignored_header
 from helios.server.intake import read_body
@@ -81,13 +81,18 @@ class GenerationEndpoint:
         watch.came_in()
         request = RunningRequest(model.client)
         with (
-            model.admission.permit(),
+            model.admission.permit() as permit,
             self._running.named(scope["state"]["request_id"], request),
         ):
-            answered = await _until_disconnect(
-                receive, self._answer_logging_bugs(call, model, request, watch, began, scope, send)
-            )
-            if answered:
+
+            async def answer() -> None:
+                await self._answer_logging_bugs(call, model, request, watch, began, scope, send)
+                # In the same turn of the loop as its last byte: a client that has read the answer
+                # and asks again finds a place.
+                if is_delivered(scope):
+                    permit.give_back()
+
+            if await _until_disconnect(receive, answer()):
                 await delivered(scope)  # a permit is held as long as any output is
             else:
                 self._metrics.disconnects += 1

@@ -12,7 +12,8 @@ from helios.server.options.limits import LimitOptions
 
 async def read_body(request: Request, limits: LimitOptions) -> bytes:
     """The whole body. Raises ApiError 413 as soon as it is known to be larger than the limit, 408
-    if it takes too long, and starlette's ClientDisconnect if the client goes away meanwhile."""
+    if it takes too long, 415 if it is compressed, and starlette's ClientDisconnect if the client
+    goes away meanwhile."""
     try:
         async with asyncio.timeout(limits.body_timeout_s):
             return await _read(request, limits.max_body_nbytes)
@@ -26,6 +27,14 @@ async def read_body(request: Request, limits: LimitOptions) -> bytes:
 
 
 async def _read(request: Request, limit_nbytes: int) -> bytes:
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise ApiError(
+            415,
+            f"Content-Encoding {coding[:64]!r} is not supported. Send the body as it is, without"
+            " that header",
+            code="unsupported_encoding",
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit_nbytes:
         raise _too_large(limit_nbytes)

@@ -45,6 +45,14 @@ _ERRORS: Final[Mapping[int, tuple[str, ApiError]]] = {
             code="body_too_large",
         ),
     ),
+    415: (
+        "The body is compressed, or encoded in another way.",
+        ApiError(
+            415,
+            "Content-Encoding 'gzip' is not supported. Send the body as it is, without that header",
+            code="unsupported_encoding",
+        ),
+    ),
     429: (
         "All admission permits are taken.",
         ApiError(429, "the queue is full. Try again later", code="queue_full"),
@@ -75,7 +83,9 @@ _HEADERS: Final[Mapping[str, Mapping[str, Any]]] = {
         "schema": {"type": "string", "minLength": 1},
     },
     "x-helios-ignored": {
-        "description": "Names of body fields that have no meaning here, with commas between.",
+        "description": "Names of body fields that have no meaning here, with commas between; what"
+        " can't stand in a header is percent-encoded. After 20 names comes the number of the"
+        " others: `+3`.",
         "schema": {"type": "string"},
     },
     "www-authenticate": {

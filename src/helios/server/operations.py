@@ -63,7 +63,7 @@ class Operation:
 
 _MODEL: Final = "demo"
 _QUESTION: Final = [{"role": "user", "content": "Name three colours."}]
-_GENERATION_ERRORS: Final = (400, 404, 413, 429, 500, 503, 504)
+_GENERATION_ERRORS: Final = (400, 404, 413, 415, 429, 500, 503, 504)
 _STREAMED: Final = (
     "The answer, or with `stream: true` its chunks as server-sent events, of which the last one is"
     " `[DONE]`. A stream that fails ends with an ErrorBody event and without `[DONE]`."
@@ -249,7 +249,7 @@ OPERATIONS: Final = (
         "abortRequest",
         "End a running request by its id",
         {200: Answer("It ends.", {JSON: Aborted}, ("x-helios-ignored",))},
-        errors=(400, 404, 413),
+        errors=(400, 404, 413, 415),
         body=AbortRequest,
         examples={"a chat request": {"request_id": "chatcmpl-7c9b"}},
     ),

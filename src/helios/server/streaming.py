@@ -26,6 +26,9 @@ from helios.server.text_chunks import TextChunks
 from helios.worker.messages import Submit, TokensEvent
 from helios.worker.recipient import RequestEvent
 
+_TextOf = Callable[[Sequence[int]], str]
+_EventOf = Callable[[str], bytes]
+
 
 class StreamedAnswer(Answer):
     """Writes to `writer` as events come; `outcome` is what to end the stream with, `[DONE]` or one
@@ -46,36 +49,63 @@ class StreamedAnswer(Answer):
         self._writer = writer
         self._include_usage = include_usage
         self._frames = [sse.frame(chunk) for chunk in presenter.opening(len(choices))]
-        self._texts = {}
+        # What makes text of a choice's tokens, and an event of its text, where there is no more to
+        # it than that.
+        self._plain: dict[int, tuple[_TextOf, _EventOf]] = {}
+        # Events of content alone, where responses are parsed.
+        self._parsed: dict[int, TextChunks] = {}
         if presenter.text_only:
-            self._texts = {
-                request_id: TextChunks(presenter, choice.index)
-                for request_id, choice in self._choices.items()
-            }
+            for request_id, choice in self._choices.items():
+                chunks = TextChunks(presenter, choice.index)
+                if choice.pipeline.parses:
+                    self._parsed[request_id] = chunks
+                else:
+                    self._plain[request_id] = (choice.pipeline.push_text, chunks.frame)
         writer.on_resume = self.deliver
         if self._frames:
             self._write()
+
+    def deliver(self) -> None:
+        """As `Answer.deliver`. Most events come alone and are nothing but text: these have a short
+        way, since this is where a busy server's time goes."""
+        waiting = self._waiting
+        if len(waiting) == 1 and not self._writer.paused and not self.outcome.done():
+            event = waiting[0]
+            plain = self._plain.get(event.request_id)
+            if plain is not None and type(event) is TokensEvent and not event.finish:
+                waiting.clear()
+                try:
+                    text = plain[0](event.tokens)
+                    if text:
+                        self._writer.write(plain[1](text))
+                except Exception as error:
+                    self._end_unforeseen(error)
+                return
+        super().deliver()
 
     def _ready(self) -> bool:
         return not self._writer.paused
 
     def _push(self, choice: Choice, event: RequestEvent) -> None:
-        """As `Answer._push`; the way that most events go is shorter."""
-        texts = self._texts.get(event.request_id)
-        if texts is None or type(event) is not TokensEvent or event.finish:
-            super()._push(choice, event)
-            return
-        pipeline = choice.pipeline
-        if not pipeline.parses:
-            text = pipeline.push_text(event.tokens)
-        else:
-            delta = pipeline.push_parts(event.tokens)
-            if not all(isinstance(part, Content) for part in delta.parts):
-                self._accept(Step(delta, index=choice.index))
+        """As `Answer._push`; the ways that most events go are shorter."""
+        if type(event) is TokensEvent and not event.finish:
+            plain = self._plain.get(event.request_id)
+            if plain is not None:
+                if text := plain[0](event.tokens):
+                    self._frames.append(plain[1](text))
                 return
-            text = delta.text
-        if text:
-            self._frames.append(texts.frame(text))
+            parsed = self._parsed.get(event.request_id)
+            if parsed is not None:
+                self._push_parsed(choice, event, parsed)
+                return
+        super()._push(choice, event)
+
+    def _push_parsed(self, choice: Choice, event: TokensEvent, chunks: TextChunks) -> None:
+        delta = choice.pipeline.push_parts(event.tokens)
+        if not all(isinstance(part, Content) for part in delta.parts):
+            self._accept(Step(delta, index=choice.index))
+        elif delta.text:
+            self._frames.append(chunks.frame(delta.text))
 
     def _accept(self, step: Step) -> None:
         totals = None if self._running else self._all_totals()

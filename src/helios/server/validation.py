@@ -147,6 +147,7 @@ def _decode(data: bytes, kind: type[RequestType]) -> Decoded[RequestType]:
     _check_combinations(raw)
     for field in unsupported_fields(raw):
         raise not_supported(field, "Leave it out")
+    _check_special_tokens(raw, chat=kind is ChatRequest)
     _check_shared(request)
     return Decoded(request, tuple(sorted(_unknown(raw, kind))), raw)
 
@@ -188,6 +189,13 @@ def _check_combinations(raw: Mapping[str, Any]) -> None:
         raise invalid(
             "n", "n: tokens are observed of one answer alone. Send 1, or leave out return_token_ids"
         )
+
+
+def _check_special_tokens(raw: Mapping[str, Any], *, chat: bool) -> None:
+    """vLLM's field: a conversation's special tokens are the template's, a text has the model's."""
+    asked = raw.get("add_special_tokens")
+    if asked is not None and asked is chat:
+        raise not_supported("add_special_tokens", "Leave it out")
 
 
 def _check_top_logprobs(field: str, asked: int | None) -> None:

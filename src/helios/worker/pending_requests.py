@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.event_budget import event_budget
 from helios.worker.ingress import IngressRoom
-from helios.worker.messages import Cancel, Submit, cancelled
-from helios.worker.recipient import Recipient, RequestEvent, ends
+from helios.worker.messages import Cancel, Submit, TokensEvent, cancelled
+from helios.worker.recipient import Recipient, RequestEvent
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class PendingRequests:
                 where="model worker",
                 remedy="Run both processes from the same installation",
             )
-        if ends(event):
+        if type(event) is not TokensEvent or event.finish:
             del self._pending[event.request_id]
         return pending.recipient
 

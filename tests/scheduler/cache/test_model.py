@@ -319,3 +319,14 @@ PrefixCacheMachine.TestCase.settings = settings(
     max_examples=300, stateful_step_count=50, deadline=None
 )
 TestPrefixCache = PrefixCacheMachine.TestCase
+
+
+def test_a_snapshot_comes_while_a_shorter_one_of_the_same_page_is_there_too() -> None:
+    """An example that was found once: two snapshots that would do, the shorter one first."""
+    machine = PrefixCacheMachine()
+    machine.start(pages=3, size=3, rows=3, rules=RULES[1], window=0)
+    for tokens, before_the_end in [((0,), 0), ((0, 0), 0), ((0, 0, 0, 0, 0), 3)]:
+        machine.serve(tokens, b"", before_the_end, snapshot=True, leaves=True)
+        machine.books_balance()
+        machine.finds_what_is_there()
+    machine.teardown()

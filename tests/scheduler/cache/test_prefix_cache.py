@@ -500,6 +500,48 @@ def test_a_snapshot_that_is_being_restored_is_not_replaced() -> None:
     assert cache.evictable_rows == 2
 
 
+def both_snapshots() -> PrefixCache:
+    """A cache with a snapshot of 5 tokens that was being restored from when one of 6 came: both
+    are in the tree, and nobody holds them."""
+    cache = PrefixCache(12, SIZE, 3, PAGED)
+    served(cache, range(7), 5, snapshot=True)
+    restoring = Resident(cache, range(7))
+    assert restoring.publish(6, cache.take_row()).row_taken
+    restoring.leave()
+    assert cache.evictable_rows == 2
+    return cache
+
+
+def test_a_snapshot_that_is_not_taken_replaces_none() -> None:
+    """One that was matched could be held although its row is free again."""
+    cache = both_snapshots()
+    offering = Resident(cache, range(7))
+    cache.unpin_row(offering.hold)
+    match = cache.match(range(6), 5)
+    assert not offering.publish(6, cache.take_row()).row_taken
+    assert cache.is_current(match)
+    hold = cache.hold(match)
+    assert hold.row == match.row >= 0
+    cache.check_books([offering.private])
+    cache.release(hold)
+    offering.leave()
+
+
+def test_of_those_that_serve_an_offered_snapshot_the_longest_counts_as_used() -> None:
+    cache = both_snapshots()
+    longest = cache.match(range(7), 6).row
+    offering = Resident(cache, range(7))
+    cache.unpin_row(offering.hold)
+    shorter = cache.match([0, 1, 2, 3, 4, 9], 5)
+    cache.release(cache.hold(shorter))  # the longest is the least recently used now
+    assert not offering.publish(5, cache.take_row()).row_taken
+    private = [cache.take_row(), cache.take_row()]
+    assert private[1] == shorter.row != longest
+    assert cache.match(range(7), 6).row == longest
+    offering.leave()
+    cache.check_books([], private)
+
+
 def test_a_path_without_pages_goes_with_its_last_hold() -> None:
     cache = PrefixCache(8, SIZE, 2, WINDOW)
     one = Resident(cache, range(21))

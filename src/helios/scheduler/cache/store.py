@@ -135,13 +135,20 @@ class PrefixStore:
     def attach(self, node: PrefixNode, partial: tuple[int, ...], row: int) -> bool:
         """Whether a snapshot of these tokens after the node is new; if so it is in the tree now,
         evictable. Where endpoints can be named, one that covers more serves for one that covers
-        less."""
+        less: a new one replaces those, and where the tree has one that serves, the longest such
+        counts as used and nothing else changes."""
         names = self.rules.names_endpoint
+        serving = [
+            known
+            for known in node.snapshots
+            if known.partial == partial or (names and known.partial[: len(partial)] == partial)
+        ]
+        if serving:
+            longest = max(serving, key=lambda known: len(known.partial))
+            if not longest.pins:
+                self.unpinned_snapshots.move_to_end(longest)
+            return False
         for known in list(node.snapshots):
-            if known.partial == partial or (names and known.partial[: len(partial)] == partial):
-                if not known.pins:
-                    self.unpinned_snapshots.move_to_end(known)
-                return False
             if names and not known.pins and known.partial == partial[: len(known.partial)]:
                 self._remove(known)
         endpoint = node.depth * self.pages.page_tokens + len(partial)
