@@ -9,6 +9,7 @@ import pytest
 
 from helios.contract.frontend_decoder import decode_frontend
 from helios.contract.model import FrontendContract
+from helios.frontend.prompts import PromptMaker
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.responses import ResponseReading
 from helios.frontend.tools import NO_TOOLS
@@ -40,6 +41,11 @@ def _contract(style: str) -> FrontendContract:
     return decode_frontend(message, "frontend", 1000)
 
 
+@functools.cache
+def _maker(style: str) -> PromptMaker:
+    return reference.maker(STYLES[style], "bytes")
+
+
 def _after(
     style: str,
     messages: list[dict[str, Any]],
@@ -49,7 +55,7 @@ def _after(
     **options: Any,
 ) -> Response:
     """What is read of an answer to a prompt."""
-    prompts = reference.maker(STYLES[style], "bytes")
+    prompts = _maker(style)
     prompt = prompts.of_messages(messages, **options)
     tokenizer = prompts.tokenizer
     reading = ResponseReading(_contract(style), tokenizer, tokenizer.id_extent)

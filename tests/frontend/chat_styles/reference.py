@@ -7,6 +7,7 @@ transformers itself, and `tests/data/chat_prompts.json` records what that gave.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from datetime import datetime
 from typing import Any, Final
@@ -38,8 +39,8 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def rendered(style: Style, conversation: Conversation) -> str:
-    """The prompt's text, without going on with the last message."""
+@functools.cache
+def _compiled(source: str) -> jinja2.Template:
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
     )
@@ -48,12 +49,17 @@ def rendered(style: Style, conversation: Conversation) -> str:
     )
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = NOW.strftime
+    return environment.from_string(source)
+
+
+def rendered(style: Style, conversation: Conversation) -> str:
+    """The prompt's text, without going on with the last message."""
     messages = copy.deepcopy(conversation.messages)
     for message in messages:
         reasoning = message.get("reasoning_content")
         if reasoning is not None:
             message["thinking"] = reasoning
-    return environment.from_string(style.template).render(
+    return _compiled(style.template).render(
         **{
             **style.tokens,
             **conversation.variables,

@@ -34,7 +34,7 @@ class Style:
     @property
     def template(self) -> str:
         """The template's source."""
-        return (FOLDER / f"{self.name}.jinja").read_text("utf-8")
+        return _read(self.name)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -44,6 +44,11 @@ class Style:
     def tokenizer(self, kind: str) -> bytes:
         """A tokenizer.json; `kind` is of KINDS."""
         return _tokenizer(kind, self.special, self.tags)
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (FOLDER / f"{name}.jinja").read_text("utf-8")
 
 
 def _speaks(words: str) -> frozenset[str]:
