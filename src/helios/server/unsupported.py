@@ -154,6 +154,7 @@ _CHAT_ONLY: Final[Mapping[str, Sequence[Any]]] = {
     "documents": [[]],
     "reasoning_effort": [],
     "thinking": [],
+    "thinking_token_budget": [],
     "include_reasoning": [True],
     "chat_template_kwargs": [{}],
     "add_generation_prompt": [True],
