@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, Self
 
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import GenerationOptions
+from helios.frontend.response.deltas import Reasoning
 from helios.server.options.access import key_to_send
 
 Messages = list[dict[str, str]]
@@ -30,11 +31,20 @@ Messages = list[dict[str, str]]
 UNWATCHED_PIECES: Final = 1024
 
 
+# How terminals show reasoning, and how they go on as before.
+_DIM, _NORMAL = "\x1b[2m", "\x1b[22m"
+
+
+class Thought(str):
+    """A piece of reasoning, which a terminal shows dimmed; it is no part of the answer."""
+
+
 class Speaker(Protocol):
     """Something that answers a conversation."""
 
     def answer(self, messages: Messages) -> Generator[str]:
-        """The answer's text in pieces, as it grows. Closing it ends the answer."""
+        """The answer's text in pieces, as it grows, with thoughts among them. Closing it ends the
+        answer."""
 
 
 def generate_text(
@@ -80,25 +90,34 @@ def _beginning(system: str | None) -> Messages:
 
 
 def _print_pieces(pieces: Generator[str], limit: int | None = None) -> str:
-    """Prints pieces as they come, `limit` at most; returns what was printed. An interrupt ends it
-    cleanly."""
-    shown: list[str] = []
-    cut = False
+    """Prints pieces as they come, `limit` at most; returns the answer among them, without
+    thoughts, which are printed on terminals alone. An interrupt ends it cleanly."""
+    answer: list[str] = []
+    thinking = cut = False
+    count = 0
+    terminal = sys.stdout.isatty()
     with closing(pieces):
         try:
             for piece in itertools.islice(pieces, limit):
-                shown.append(piece)
+                count += 1
+                if not isinstance(piece, Thought):
+                    answer.append(piece)
+                elif not terminal:
+                    continue
+                if piece and isinstance(piece, Thought) != thinking:
+                    thinking = not thinking
+                    print(_DIM if thinking else f"{_NORMAL}\n", end="")
                 print(piece, end="", flush=True)
-            cut = len(shown) == limit and bool(next(pieces, ""))
+            cut = count == limit and bool(next(pieces, ""))
         except KeyboardInterrupt:
             pass
-    print(flush=True)
+    print(_NORMAL if thinking else "", flush=True)
     if cut:
         print(
             f"note: the answer was cut after {limit} pieces. --max-tokens sets another limit",
             file=sys.stderr,
         )
-    return "".join(shown)
+    return "".join(answer)
 
 
 class CoreSpeaker:
@@ -126,6 +145,9 @@ class CoreSpeaker:
     def answer(self, messages: Messages) -> Generator[str]:
         """The answer's text in pieces."""
         for delta in self._engine.stream_chat(messages, self._wanted):
+            for part in delta.parts:
+                if isinstance(part, Reasoning):
+                    yield Thought(part.text)
             yield delta.text
 
 
@@ -168,6 +190,8 @@ class ServerSpeaker:
             if "error" in chunk:
                 raise ExecutionError(chunk["error"]["message"], where=self._url)
             for choice in chunk["choices"]:
+                if thought := choice["delta"].get("reasoning_content"):
+                    yield Thought(thought)
                 yield choice["delta"].get("content") or ""
         raise ExecutionError("the answer broke off", where=self._url, remedy="Ask again")
 

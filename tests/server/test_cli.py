@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from helios.cli_chat import answer_once, converse
+from helios.cli_chat import Thought, answer_once, converse
 from helios.cli_verify import content_line, verify_core
 from helios.contract import decode
 from helios.contract.json_form import from_json
@@ -228,6 +228,35 @@ def test_what_a_terminal_is_shown(
     shown = capsys.readouterr()
     assert shown.out == "> \n"
     assert "Ctrl-D" in shown.err
+
+
+class _Thinking:
+    """A speaker that thinks first. Keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[dict[str, str]]] = []
+
+    def answer(self, messages: list[dict[str, str]]) -> Generator[str]:
+        self.asked.append([*messages])
+        yield from (Thought("so"), Thought(" it is"), "", "Four", ".")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [(True, "\x1b[2mso it is\x1b[22m\nFour.\n"), (False, "Four.\n")],
+)
+def test_reasoning_is_dimmed_on_a_terminal_and_no_part_of_the_answer(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
+    shown: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("2+2\nand?\n"))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    speaker = _Thinking()
+    converse(speaker, None)
+    assert capsys.readouterr().out == 2 * shown
+    assert speaker.asked[1][1] == {"role": "assistant", "content": "Four."}
 
 
 class _Terminal(io.StringIO):
