@@ -1,8 +1,9 @@
 """Uploading admission histograms as deltas: the counts above zero, once for each admission.
 
 A generation is admitted again, where it stands, when it has got tokens that weren't sampled: then
-it brings more emitted ones. The program that takes them clears the rows of its lanes before it scatters. One `HistogramUpload`
-serves a table in all programs and frames. Called by `delta_uploads`.
+it brings more emitted ones. The program that takes them clears the rows of its lanes before it
+scatters. One `HistogramUpload` serves a table in all programs and frames. Called by
+`delta_uploads`.
 """
 
 from __future__ import annotations
