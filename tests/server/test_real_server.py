@@ -143,9 +143,12 @@ def test_bad_requests_are_the_sdks_errors_and_harm_nothing(real_server: ServerPr
     with pytest.raises(openai.BadRequestError) as hot:
         _chat(client, temperature=3)
     assert hot.value.param == "temperature"
-    with pytest.raises(openai.BadRequestError) as tools:
-        _chat(client, tools=[{"type": "function", "function": {"name": "f"}}])
-    assert tools.value.param == "tools"
+    with pytest.raises(openai.BadRequestError) as functions:
+        _chat(client, functions=[{"name": "f"}])
+    assert functions.value.param == "functions"
+    with pytest.raises(openai.BadRequestError) as choice:
+        _chat(client, tool_choice="required")
+    assert choice.value.param == "tool_choice"
     assert real_server.http.post("/v1/chat/completions", content=b"{").status_code == 400
     assert real_server.http.get("/health").status_code == 200
     assert _chat(client).choices[0].message.content

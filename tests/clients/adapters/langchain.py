@@ -8,11 +8,12 @@ from typing import Any
 
 import openai
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
-from tests.clients.adapters.openai_python import KINDS
+from tests.clients.adapters.openai_python import KINDS, Balls
 from tests.clients.sessions import DEADLINE_S, NO_KEY, Answer, Ask, At, Refusal
+from tests.clients.tool_sessions import OPTIONS, QUESTION, RESULT, TOOL, Session
 
 
 class LangChain:
@@ -68,6 +69,38 @@ class LangChain:
                 name = next(kind.__name__ for kind in kinds if kind.__module__ == "openai")
             return Refusal(name, error.status_code, error.code, error.param)
         raise AssertionError("the request was not refused")
+
+    def tool_session(self, at: At) -> Session:
+        model = _model(at, _ASKED)
+        said = _calling(at).invoke([HumanMessage(QUESTION)])
+        assert isinstance(said, AIMessage)
+        (call,) = said.tool_calls
+        result = ToolMessage(RESULT, tool_call_id=call["id"])
+        answer = model.bind_tools([TOOL]).invoke([HumanMessage(QUESTION), said, result])
+        return Session(call["name"], call["args"], str(answer.content))
+
+    def streamed_call(self, at: At) -> tuple[str, dict[str, Any]]:
+        whole: Any = None
+        for piece in _calling(at).stream([HumanMessage(QUESTION)]):
+            whole = piece if whole is None else whole + piece
+        (call,) = whole.tool_calls
+        return call["name"], call["args"]
+
+    def structured(self, at: At) -> list[dict[str, Any]]:
+        found = []
+        for method in ("json_schema", "function_calling"):
+            asking = _model(at, _ASKED).with_structured_output(Balls, method=method)
+            balls = asking.invoke("Which balls are there?")
+            assert isinstance(balls, Balls)
+            found.append(balls.model_dump())
+        return found
+
+
+_ASKED = Ask(max_tokens=OPTIONS["max_tokens"], temperature=OPTIONS["temperature"])
+
+
+def _calling(at: At) -> Any:
+    return _model(at, _ASKED).bind_tools([TOOL], tool_choice="required", parallel_tool_calls=False)
 
 
 def _model(at: At, ask: Ask) -> ChatOpenAI:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.clients.adapters.openai_python import KINDS
 from tests.clients.sessions import DEADLINE_S, NO_KEY, Answer, Ask, At, Refusal
+from tests.clients.tool_sessions import CALLING, FORM, OPTIONS, QUESTION, RESULT, Session
 
 FOLDER: Final = Path(__file__).parent.parent / "node"
 
@@ -48,13 +49,37 @@ class OpenAINode:
     def refusal(self, at: At, ask: Ask) -> Refusal:
         return Refusal(**_run(at, "refusal", ask))
 
+    def tool_session(self, at: At) -> Session:
+        call, answer = _order(at, "tools", [_tool_body()], result=RESULT)
+        arguments = json.loads(call["function"]["arguments"])
+        return Session(call["function"]["name"], arguments, answer["content"])
+
+    def streamed_call(self, at: At) -> tuple[str, dict[str, Any]]:
+        completion = _order(at, "stream", [_tool_body()])
+        (call,) = completion["choices"][0]["message"]["tool_calls"]
+        return call["function"]["name"], json.loads(call["function"]["arguments"])
+
+    def structured(self, at: At) -> list[dict[str, Any]]:
+        form = {"name": "balls", "schema": FORM, "strict": True}
+        asked = [{"role": "user", "content": "Which balls are there?"}]
+        wanted = {"type": "json_schema", "json_schema": form}
+        return [_order(at, "parsed", [{**OPTIONS, "messages": asked, "response_format": wanted}])]
+
+
+def _tool_body() -> dict[str, Any]:
+    return {**OPTIONS, **CALLING, "messages": [{"role": "user", "content": QUESTION}]}
+
 
 def _run(at: At, task: str, *asks: Ask, **more: Any) -> Any:
+    return _order(at, task, [ask.body() for ask in asks], **more)
+
+
+def _order(at: At, task: str, bodies: Sequence[Mapping[str, Any]], **more: Any) -> Any:
     order = {
         "task": task,
         "url": at.api,
         "key": NO_KEY if at.key is None else at.key,
-        "bodies": [ask.body() for ask in asks],
+        "bodies": bodies,
         **more,
     }
     ended = subprocess.run(

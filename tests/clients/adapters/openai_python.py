@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import openai
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel, ConfigDict
 
 from tests.clients.sessions import DEADLINE_S, NO_KEY, Answer, Ask, At, Refusal
+from tests.clients.tool_sessions import CALLING, OPTIONS, QUESTION, RESULT, TOOL, Session
 
 KINDS: Final = {
     400: "BadRequestError",
@@ -71,6 +74,40 @@ class OpenAIPython:
         except openai.APIStatusError as error:
             return Refusal(type(error).__name__, error.status_code, error.code, error.param)
         raise AssertionError("the request was not refused")
+
+    def tool_session(self, at: At) -> Session:
+        create = OpenAI(**_settings(at)).chat.completions.create
+        messages: list[Any] = [{"role": "user", "content": QUESTION}]
+        said = create(messages=messages, **OPTIONS, **CALLING).choices[0].message
+        (call,) = said.tool_calls
+        messages += [said, {"role": "tool", "tool_call_id": call.id, "content": RESULT}]
+        answer = create(messages=messages, tools=[TOOL], **OPTIONS).choices[0].message
+        return Session(call.function.name, json.loads(call.function.arguments), answer.content)
+
+    def streamed_call(self, at: At) -> tuple[str, dict[str, Any]]:
+        messages: Any = [{"role": "user", "content": QUESTION}]
+        with OpenAI(**_settings(at)).chat.completions.stream(
+            messages=messages, **OPTIONS, **CALLING
+        ) as stream:
+            (call,) = stream.get_final_completion().choices[0].message.tool_calls or []
+        return call.function.name, json.loads(call.function.arguments)
+
+    def structured(self, at: At) -> list[dict[str, Any]]:
+        messages: Any = [{"role": "user", "content": "Which balls are there?"}]
+        parsed = OpenAI(**_settings(at)).chat.completions.parse(
+            messages=messages, response_format=Balls, **OPTIONS
+        )
+        found = parsed.choices[0].message.parsed
+        assert isinstance(found, Balls)
+        return [found.model_dump()]
+
+
+class Balls(BaseModel):
+    """Some balls of a colour."""
+
+    model_config = ConfigDict(extra="forbid")
+    colour: Literal["red", "green", "blue"]
+    count: int
 
 
 def _settings(at: At) -> dict[str, Any]:

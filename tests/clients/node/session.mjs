@@ -16,6 +16,24 @@ const tasks = {
       .stream({ ...body, stream_options: { include_usage: true } })
       .finalChatCompletion(),
 
+  async tools(client, { bodies: [body], result }) {
+    const said = (await client.chat.completions.create(body)).choices[0].message;
+    const [call] = said.tool_calls;
+    const messages = [
+      ...body.messages,
+      said,
+      { role: "tool", tool_call_id: call.id, content: result },
+    ];
+    const { tool_choice, parallel_tool_calls, ...rest } = body;
+    const answer = await client.chat.completions.create({ ...rest, messages });
+    return [call, answer.choices[0].message];
+  },
+
+  async parsed(client, { bodies: [body] }) {
+    const completion = await client.chat.completions.parse(body);
+    return JSON.parse(completion.choices[0].message.content);
+  },
+
   async abandon(client, { bodies: [body], pieces }) {
     const stream = await client.chat.completions.create({ ...body, stream: true });
     let seen = 0;
