@@ -180,9 +180,10 @@ def report(
         print(f"  {name}: {after[key] - before[key]:.0f}")
     for name, samples in (("HTTP process", memory.http), ("worker", memory.worker)):
         slope = slope_kib(samples)
+        fifths = [samples[(len(samples) - 1) * part // 5].kib / 1024 for part in range(6)]
         print(
-            f"  {name}: {samples[0].kib / 1024:.1f} MiB at first, {samples[-1].kib / 1024:.1f} at"
-            f" last, {slope:+.1f} KiB per 1,000 requests"
+            f"  {name}: {', '.join(f'{mib:.1f}' for mib in fifths)} MiB from fifth to fifth,"
+            f" {slope:+.1f} KiB per 1,000 requests"
         )
         if arguments.minutes >= 1 and slope > arguments.slope_kib:
             wrong.append(f"the {name} grows by {slope:.1f} KiB per 1,000 requests")
@@ -209,7 +210,7 @@ def main() -> int:
             core, accept = Path(folder) / "core", "host"
         options = arguments.serve
         if options is None:
-            options = ["--max-active", "8", "--queue-capacity", "14", "--threads", "1"]
+            options = ["--max-active", "8", "--queue-capacity", "16", "--threads", "1"]
             options += ["--cache-memory", "450KiB"] if arguments.core is None else []
         log = Path(folder) / "log"
         with serving(Path(core), accept, options, log) as running:
