@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helios.engine import Engine, Generation
+from helios.engine import ChatOptions, Engine, Generation
 from helios.errors import ExecutionError
 from helios.frontend.grammar.structure import (
     ChoiceAnswer,
@@ -209,7 +209,7 @@ def test_a_request_that_ends_at_no_end_of_sequence_goes_on_to_its_limit(engine: 
     assert len(made.tokens) == 12
 
 
-DEAD_END = GrammarAnswer('start: "ab" X\nX: /b/ & /c/', "grammar")
+DEAD_END = GrammarAnswer('start: "abababababab" X\nX: /b/ & /c/', "grammar")
 LEFT = ChoiceAnswer(("left",), "choice")
 
 
@@ -246,6 +246,17 @@ def test_a_core_from_before_grammars_refuses_by_name() -> None:
     ):
         engine.generate([PROMPT], options, structure=ChoiceAnswer(("left",), "guided_choice"))
     assert raised.value.where == "guided_choice"
+
+
+def test_chats_take_forms_and_streams_add_up(engine: Engine) -> None:
+    messages = [{"role": "user", "content": "the weather"}]
+    chat = ChatOptions(structure=answer(0))
+    made = engine.chat(messages, DENSE, chat)
+    assert fits(json.loads(made.text), SCHEMAS[0])
+    deltas = list(engine.stream_chat(messages, DENSE, chat))
+    assert "".join(delta.text for delta in deltas) == made.text
+    assert tuple(token for delta in deltas for token in delta.tokens) == made.tokens
+    assert max(len(delta.tokens) for delta in deltas) > 2, "fixed text comes together"
 
 
 def test_fixed_text_saves_rounds(
