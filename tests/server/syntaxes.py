@@ -7,6 +7,7 @@ that take grammars.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,6 +130,7 @@ class Playing:
                 end = self.finish if index == len(events) - 1 else 0
                 logprobs = [-0.5] * len(tokens)
                 yield TokensEvent(submit.request_id, list(tokens), logprobs, end)
+                await asyncio.sleep(0)  # what comes together is sent together
 
         return script
 
