@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Distribution to import name, where they differ.
-MODULES = {"protobuf": "google.protobuf"}
+MODULES = {"pillow": "PIL", "protobuf": "google.protobuf"}
 # Fails on importing anything that was named on the command line.
 REFUSING = """
 import importlib, sys

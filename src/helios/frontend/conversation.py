@@ -19,7 +19,7 @@ _ROLES: Final = frozenset(
 )
 _TEXT_PARTS: Final = frozenset(["text", "input_text", "output_text", "refusal"])
 
-# What templates call an earlier answer's reasoning: most of them, newer ones, gpt-oss's.
+# What templates call an earlier answer's reasoning: most of them, newer ones, those of channels.
 _REASONING: Final = ("reasoning_content", "reasoning", "thinking")
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from helios.errors import RequestError
+from helios.frontend.grammar.client_grammars import checked_lark
+from helios.frontend.grammar.gbnf import lark_of_gbnf
 from helios.frontend.grammar.lark import GrammarWriter, regex
-
-# White space between JSON's tokens: enough for any style, too little to stay in for ever.
-JSON_SPACE: Final = r"[ \n\r\t]{0,16}"
-_OPTIONS: Final = "x-guidance"
+from helios.frontend.grammar.patterns import UnsupportedPatternError, whole
+from helios.frontend.grammar.schema_limits import VALUES_LIMIT, check_text
+from helios.frontend.grammar.schemas import enforceable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,24 @@ class JsonAnswer:
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        return writer.json(with_bounded_space(self.schema))
+        return writer.json(enforceable(self.schema, self.where))
 
 
 @dataclass(frozen=True, slots=True)
 class RegexAnswer:
-    """A match of a whole regular expression."""
+    """A match of a whole regular expression, written as schemas' patterns are."""
 
     pattern: str
     where: str
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        return writer.lark(f"start: {regex(self.pattern)}")
+        try:
+            return writer.lark(f"start: {regex(whole(self.pattern).regex)}")
+        except UnsupportedPatternError as error:
+            raise RequestError(
+                f"can't be used: {error}", where=self.where, remedy="Write it another way"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class ChoiceAnswer:
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        return writer.rule(" | ".join(json.dumps(option) for option in self.options))
+        return writer.terminal(" | ".join(json.dumps(option) for option in self.options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +70,22 @@ class GrammarAnswer:
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        return writer.lark(self.text)
+        return writer.lark(checked_lark(self.text, self.where))
 
 
 @dataclass(frozen=True, slots=True)
 class GbnfAnswer:
-    """A text of a GBNF grammar, from its rule `root`, as llama.cpp reads them."""
+    """A text of a GBNF grammar, from its rule `root`, as GGML's tools read them."""
 
     text: str
     where: str
 
     def expression(self, writer: GrammarWriter) -> str:
         """The answer in a grammar."""
-        from llguidance.gbnf_to_lark import gbnf_to_lark
-
-        return writer.lark(gbnf_to_lark(self.text))
+        return writer.lark(lark_of_gbnf(self.text, self.where))
 
 
 Structure = JsonAnswer | RegexAnswer | ChoiceAnswer | GrammarAnswer | GbnfAnswer
-
-
-def with_bounded_space(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with this server's white space. A client can't choose llguidance's options."""
-    return {**schema, _OPTIONS: {"whitespace_pattern": JSON_SPACE}}
 
 
 def json_schema(value: object, where: str) -> JsonAnswer:
@@ -106,18 +105,22 @@ def json_schema(value: object, where: str) -> JsonAnswer:
             where=where,
             remedy="Send an object with JSON schema's keywords",
         )
-    if _OPTIONS in value:
-        raise RequestError(f"{_OPTIONS} is no keyword", where=where, remedy="Leave it out")
     return JsonAnswer(value, where)
 
 
 def choice(value: object, where: str) -> ChoiceAnswer:
-    """Some texts, each nonempty, none twice."""
+    """Some texts, each nonempty; those that come twice count once."""
     options = value if isinstance(value, list) else []
     if not options or not all(isinstance(option, str) and option for option in options):
         raise RequestError(
             "is no list of texts", where=where, remedy="Send at least one nonempty text"
         )
+    if len(options) > VALUES_LIMIT:
+        raise RequestError(
+            f"has {len(options)} texts", where=where, remedy=f"Send at most {VALUES_LIMIT}"
+        )
+    for option in options:
+        check_text(option, where, ())
     return ChoiceAnswer(tuple(dict.fromkeys(options)), where)
 
 

@@ -2,7 +2,7 @@
 
 The picture keeps about its shape: sides become the nearest multiples of patch and merge size
 (halves to even), scaled as far as the least or the largest number of pixels asks. Source: the
-processors of Qwen2-VL and its successors.
+processors of public vision models that resize to whole patches ("smart resize").
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ every token has.
 A template writes one feature id for a picture; the prompt gets one for each of its features. Text
 has the same position in all three rows (time, height, width); a picture's features share their
 time and count rows and columns from where the picture starts; text goes on after the largest.
-Source: multimodal rotary positions as in Qwen2-VL.
+Source: multimodal rotary positions (M-RoPE).
 """
 
 from __future__ import annotations

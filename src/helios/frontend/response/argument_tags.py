@@ -1,4 +1,4 @@
-"""Calls as tags around pairs of key and value (as GLM writes them).
+"""Calls as tags around pairs of key and value.
 
     <tool_call>set_alarm
     <arg_key>time</arg_key>

@@ -1,4 +1,4 @@
-"""Calls after a marker: a JSON list of them, or names with JSON arguments (as Mistral writes them).
+"""Calls after a marker: a JSON list of them, or names with JSON arguments.
 
 [TOOL_CALLS] [{"name": "tick", "arguments": {}}]
 [TOOL_CALLS]tick[ARGS]{}[TOOL_CALLS]pay[CALL_ID]a1b2c3d4e[ARGS]{"id": 1}

@@ -1,4 +1,4 @@
-"""Calls as sections between markers, each with an id that holds its name (as Kimi K2 writes them).
+"""Calls as sections between markers, each with an id that holds its name.
 
     <section><call>functions.w:0<arguments>{"a": 1}</call></section>
 

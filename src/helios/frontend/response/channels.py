@@ -1,4 +1,4 @@
-"""Headers with channels (Harmony): analysis is reasoning, a recipient makes a call, else content.
+"""Headers with channels: analysis is reasoning, a recipient makes a call, else content.
 
     <|channel|>commentary to=functions.find <|constrain|>json<|message|>{"code": "AB"}<|call|>
 

@@ -1,4 +1,4 @@
-"""Calls as tags that carry names, with one tag for each argument (as Qwen Coder writes them).
+"""Calls as tags that carry names, with one tag for each argument.
 
     <tool_call>
     <function=find_part>

@@ -1,4 +1,4 @@
-"""Calls as JSON objects in tags (Hermes, Qwen2.5 and Qwen3), or bare at the beginning (Llama 3).
+"""Calls as JSON objects in tags, or bare at an answer's beginning.
 
     <tool_call>
     {"name": "find_part", "arguments": {"code": "AB-12"}}

@@ -1,4 +1,4 @@
-"""Responses of nested elements between control tokens, reasoning included (XTML, Kimi K3).
+"""Responses of nested elements between control tokens, reasoning included (XTML).
 
     why<|close|>think<|sep|><|open|>response<|sep|>Looking.<|close|>response<|sep|>
     <|open|>tools<|sep|><|open|>call tool="stock" index="1"<|sep|>
