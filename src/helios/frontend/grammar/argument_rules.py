@@ -12,7 +12,7 @@ from typing import Any
 
 from helios.errors import RequestError
 from helios.frontend.grammar.lark import GrammarWriter
-from helios.frontend.grammar.structure import with_bounded_space
+from helios.frontend.grammar.schemas import enforceable
 from helios.frontend.tools import Tool
 
 # Writes one argument: its name, whether its value is text, and its value's expression, which ends
@@ -44,21 +44,24 @@ def arguments_rule(
         if is_text:
             expression = writer.text_up_to(end)
         else:
-            expression = f"{_value(writer, value, schema)} {writer.literal(end)}"
+            written = _value(writer, value, schema, f"{where}.properties.{name}")
+            expression = f"{written} {writer.literal(end)}"
         argument = writer.rule(form(name, is_text, expression))
         parts.append(argument if name in required else f"{argument}?")
     return writer.rule(" ".join(parts) or '""')
 
 
-def _value(writer: GrammarWriter, value: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+def _value(
+    writer: GrammarWriter, value: Mapping[str, Any], root: Mapping[str, Any], where: str
+) -> str:
     """A value that isn't free text: texts of an enumeration as they are, else JSON."""
     options = value.get("enum", [value["const"]] if "const" in value else None)
     if isinstance(options, list) and options and all(isinstance(o, str) for o in options):
         return writer.choice([json.dumps(option) for option in options])
     definitions = {key: root[key] for key in DEFINITIONS if key in root}
-    return writer.json(with_bounded_space({**definitions, **value}))
+    return writer.json(enforceable({**definitions, **value}, where))
 
 
-def object_rule(writer: GrammarWriter, tool: Tool) -> str:
+def object_rule(writer: GrammarWriter, tool: Tool, where: str) -> str:
     """All arguments of a tool as one JSON object."""
-    return writer.json(with_bounded_space({"type": "object", **tool.parameters}))
+    return writer.json(enforceable({"type": "object", **tool.parameters}, where))

@@ -15,7 +15,7 @@ from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
 from helios.frontend.grammar.argument_rules import DEFINITIONS, arguments_rule, object_rule
 from helios.frontend.grammar.lark import GrammarWriter
-from helios.frontend.grammar.structure import with_bounded_space
+from helios.frontend.grammar.schemas import enforceable
 from helios.frontend.tools import Tool
 
 CallRule = Callable[[GrammarWriter, ToolSyntax, Tool, str], str]
@@ -72,7 +72,7 @@ def _json_call(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str
     name = syntax.name_keys[0] if syntax.name_keys else "name"
     arguments = syntax.arguments_keys[0] if syntax.arguments_keys else "arguments"
     head = f"{{{json.dumps(name)}: {json.dumps(tool.name)}, {json.dumps(arguments)}: "
-    return f"{json.dumps(head)} {object_rule(writer, tool)} {json.dumps('}')}"
+    return f"{json.dumps(head)} {object_rule(writer, tool, where)} {json.dumps('}')}"
 
 
 def _bare_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
@@ -87,7 +87,7 @@ def _bare_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str
         "additionalProperties": False,
         **definitions,
     }
-    return writer.json(with_bounded_space(call))
+    return writer.json(enforceable(call, where))
 
 
 def _tagged_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
@@ -98,13 +98,13 @@ def _tagged_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: s
 
 def _named_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
     opening = f"{tool.name}{syntax.name_close}"
-    return f"{writer.literal(opening)} {object_rule(writer, tool)}"
+    return f"{writer.literal(opening)} {object_rule(writer, tool, where)}"
 
 
 def _section(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
     opening = writer.literal(f"{syntax.call_open}{syntax.name_prefix}{tool.name}:")
     between, closing = writer.literal(syntax.name_close), writer.literal(syntax.call_close)
-    return f"{opening} /[0-9]{{1,3}}/ {between} {object_rule(writer, tool)} {closing}"
+    return f"{opening} /[0-9]{{1,3}}/ {between} {object_rule(writer, tool, where)} {closing}"
 
 
 def _element(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:

@@ -7,12 +7,12 @@ time as well) and this module's on what is handed over; both end in that request
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import llguidance
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from helios.contract.model import FrontendContract
@@ -22,18 +22,18 @@ from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.tokenizer import Tokenizer
 
 SIZE_LIMIT: Final = 1 << 18  # characters of a grammar
-DEPTH_LIMIT: Final = 64  # levels of a schema
+TRIED_TOKENS: Final = 6  # that a grammar is followed before it is believed
 
 
 def parser_limits() -> LLParserLimits:
     """Bounds on what one grammar may cost, here and in the worker."""
     return LLParserLimits(
-        max_items_in_row=2000,
-        initial_lexer_fuel=1_000_000,
+        max_items_in_row=8000,
+        initial_lexer_fuel=400_000,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
         max_lexer_states=50_000,
-        max_grammar_size=100_000,
+        max_grammar_size=40_000,
         precompute_large_lexemes=False,
         verbose_errors=False,
     )
@@ -87,15 +87,42 @@ class GrammarCompiler:
             raise _refused(str(error), where) from None
         if len(grammar) > SIZE_LIMIT:
             raise _refused(f"it has {len(grammar)} characters, over {SIZE_LIMIT}", where)
-        if _depth(json.loads(grammar)) > DEPTH_LIMIT:
-            raise _refused(f"it is nested more than {DEPTH_LIMIT} levels deep", where)
-        matcher = LLMatcher(self.vocabulary, grammar, log_level=0, limits=parser_limits())
-        if matcher.is_error():
-            raise _refused(matcher.get_error(), where)
-        matcher.compute_bitmask()  # the first mask may fail, too
-        if matcher.is_error():
-            raise _refused(matcher.get_error(), where)
+        fault = _fault(self.vocabulary, grammar)
+        if fault is not None:
+            raise _refused(fault, where)
         return grammar
+
+
+def _fault(vocabulary: LLTokenizer, grammar: str) -> str | None:
+    """What is wrong with a grammar; None if it can be followed for some tokens."""
+    try:
+        matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=parser_limits())
+        _try(matcher, frozenset(vocabulary.eos_tokens))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    except BaseException as error:
+        # A panic of the library's, which is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        return "llguidance can't follow it"
+    if not matcher.is_error():
+        return None
+    found = matcher.get_error().strip()
+    return "nothing fits it" if found.startswith("NoExtension") else found
+
+
+def _try(matcher: LLMatcher, ends: frozenset[int]) -> None:
+    """Follows a grammar for some tokens, of which the first ones that may come: what is too
+    complex for a mask or a row shows soon, and better here than in the midst of an answer."""
+    for _ in range(TRIED_TOKENS):
+        if matcher.is_error():
+            return
+        matcher.compute_ff_tokens()
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        allowed = next((int(t) for t in np.flatnonzero(bits) if int(t) not in ends), None)
+        if matcher.is_stopped() or allowed is None:
+            return
+        matcher.consume_token(allowed)
 
 
 class _Vocabulary:
@@ -127,13 +154,6 @@ class _Vocabulary:
         shown = text.decode(errors="replace") if isinstance(text, bytes) else text
         pieces = filter(None, self._inside.split(shown))
         return [token for piece in pieces for token in self._tokenizer.encode(piece)]
-
-
-def _depth(value: Any, levels: int = 0) -> int:
-    if levels > DEPTH_LIMIT or not isinstance(value, dict | list):
-        return levels
-    inner = value.values() if isinstance(value, dict) else value
-    return max((_depth(one, levels + 1) for one in inner), default=levels)
 
 
 def _refused(why: str, where: str) -> RequestError:

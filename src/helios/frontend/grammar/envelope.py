@@ -273,9 +273,9 @@ class _Envelope:
         answer = self._answer()
         if answer is not None:
             ways.append(message("final", answer))
-        for tool, _ in self._tools():
+        for tool, where in self._tools():
             head = f"commentary to={syntax.name_prefix}{tool.name} {envelope.format_open}json"
-            ways.append(message(head, object_rule(writer, tool)))
+            ways.append(message(head, object_rule(writer, tool, where)))
         last = writer.choice(ways)
         thought = writer.rule(f"{self._thought_up_to(envelope.body_closes[0])} {header}")
         analysis = f"{writer.literal(f'{envelope.channel_open}analysis{envelope.header_close}')}"

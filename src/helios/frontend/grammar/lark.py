@@ -57,6 +57,12 @@ class GrammarWriter:
         self._rules.append(f"{name}{shown}: {body}")
         return name
 
+    def terminal(self, body: str) -> str:
+        """A rule that is one regular expression; its name."""
+        name = f"T{len(self._rules)}"
+        self._rules.append(f"{name}: {body}")
+        return name
+
     def any_text(self) -> str:
         """Any text, without tokens that are markers."""
         return self.rule(ANY_TEXT)
@@ -88,9 +94,7 @@ class GrammarWriter:
     def text_without(self, unwanted: str) -> str:
         """Any text in which this doesn't occur."""
         inside = _inside_slashes(re.escape(unwanted))
-        name = f"T{len(self._rules)}"
-        self._rules.append(f"{name}: {ANY_TEXT} & ~/(.|\\n)*{inside}(.|\\n)*/")
-        return name
+        return self.terminal(f"{ANY_TEXT} & ~/(.|\\n)*{inside}(.|\\n)*/")
 
     def choice(self, alternatives: list[str]) -> str:
         """One of some expressions."""
