@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -117,9 +118,11 @@ def test_log_probabilities_are_of_every_token(desk: Desk) -> None:
     assert "".join(c["delta"].get("content") or "" for c in choices) == "yes"
 
 
-@pytest.mark.parametrize("text", ["c\u00e7\u00e9", "\U0001f680", "B \u82b1cd"])
+@pytest.mark.parametrize(
+    "text", ["c\u00e7\u00e9", "\U0001f680", "B \u82b1cd"], ids=["K05", "K11", "K02"]
+)
 def test_characters_come_whole(desk: Desk, text: str) -> None:
-    """K02, K05, K11: each token is one byte, and no chunk has half a character."""
+    """Each token is one byte, and no chunk has half a character."""
     desk.says(f"{text}</think>\n\n{text}\n{call('say', text=text)}")
     deltas = desk.deltas(tools=TOOLS, **THINKS)
     for kind in ("reasoning_content", "content"):
@@ -129,14 +132,14 @@ def test_characters_come_whole(desk: Desk, text: str) -> None:
     assert not any("\ufffd" in json.dumps(delta, ensure_ascii=False) for delta in deltas)
 
 
-def test_an_incomplete_character_is_shown_as_such(desk: Desk) -> None:
-    """K08."""
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["K08", "K08 with tools"])
+def test_an_incomplete_character_is_shown_as_such(desk: Desk, tools: Any) -> None:
     tokenizer = CORE.tokenizer
     half = [[tokenizer.token_id(byte) or 0] for byte in ("\u00f0", "\u0141")]
     desk.playing.play([half])
-    shown = desk.ask(tools=TOOLS)["message"]["content"]
+    shown = desk.ask(tools=tools)["message"]["content"]
     assert shown == "\ufffd"
-    deltas = desk.deltas(tools=TOOLS)
+    deltas = desk.deltas(tools=tools)
     assert "".join(delta.get("content", "") for delta in deltas) == shown
 
 

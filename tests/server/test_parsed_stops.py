@@ -45,8 +45,8 @@ def _stopping(its: Core, text: str, at_once: int) -> Script:
 @pytest.mark.parametrize(
     ("text", "stop", "expected"),
     [
-        # F02: what might have become a stop splits no marker.
-        ("a</think>b", "STOPWORD", ("a", "b", [], "stop")),
+        # What might have become a stop splits no marker.
+        pytest.param("a</think>b", "STOPWORD", ("a", "b", [], "stop"), id="F02"),
         ("first STOP second</think>\n\nyes", "STOP", ("first ", "", [], "stop")),
         # Markers count as they are spelled.
         ("a</think>\n\nb", "</think>", ("a", "", [], "stop")),
@@ -64,9 +64,10 @@ def _stopping(its: Core, text: str, at_once: int) -> Script:
         ),
         (f"a</think>\n\n{call('add', a=1)}\nSTOP", "STOP", ("a", "", [{"a": 1}], "stop")),
         (f"a</think>\n\n{call('add', a=1)}", "STOP", ("a", "", [{"a": 1}], "tool_calls")),
-        # J03, J06
-        ("r</think>\n\nok\n<|fin|>", "<|fin|>", ("r", "ok\n", [], "stop")),
-        ("r</think>\n\ngold, iron, zinc", "iron", ("r", "gold, ", [], "stop")),
+        pytest.param("r</think>\n\nok\n<|fin|>", "<|fin|>", ("r", "ok\n", [], "stop"), id="J03"),
+        pytest.param(
+            "r</think>\n\ngold, iron, zinc", "iron", ("r", "gold, ", [], "stop"), id="J06"
+        ),
     ],
 )
 def test_stops_in_parsed_answers(
