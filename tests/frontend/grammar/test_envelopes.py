@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -256,6 +257,79 @@ def test_strict_tools_leave_text_free(by: Syntax) -> None:
     for said in core.walks(Constraint(ANSWER, Tools()), count=2):
         # A brace at the beginning is a call's, where calls are bare objects.
         assert core.accepts(auto, said) or by.contract.tool_parser.name == "BARE_JSON"
+
+
+TEXTS = Tool(
+    "texts",
+    {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "pattern": "^[a-z]{3}$"},
+            "short": {"type": "string", "maxLength": 4},
+            "maybe": {"type": ["string", "null"]},
+            "flag": {"enum": ["1", "true", "null"], "type": "string"},
+            "word": {"$ref": "#/$defs/word"},
+        },
+        "required": ["code", "short", "maybe", "flag", "word"],
+        "additionalProperties": False,
+        "$defs": {"word": {"type": "string", "const": "true"}},
+    },
+)
+
+
+# Free text may spell tags that aren't tokens, and then it isn't what the grammar took it for.
+@pytest.mark.parametrize("by", [by for by in CALLING if by.tokens], ids=lambda by: by.name)
+def test_texts_are_not_quoted_twice_and_stay_texts(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((TEXTS,), Calling.REQUIRED, parallel=False)
+    for response in core.answers(Constraint(None, tools), count=6):
+        (call,) = response.calls
+        value = call.value
+        assert re.fullmatch("[a-z]{3}", value["code"])
+        assert len(value["short"]) <= 4
+        assert value["maybe"] is None or isinstance(value["maybe"], str)
+        assert value["flag"] in ("1", "true", "null")
+        assert value["word"] == "true"
+
+
+_WRITTEN_ONE_BY_ONE = ("FUNCTION_TAGS", "ARGUMENT_TAGS", "DSML", "XTML", "ATEM")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"properties": {}, "required": ["a"]}, "required"),
+        ({"properties": {}, "minProperties": 1}, "minProperties"),
+        ({"properties": {}, "anyOf": [{}]}, "anyOf"),
+        ({"properties": {"a": False}, "required": ["a"]}, "properties.a"),
+        ({"properties": {"a": {"type": "string", "not": {}}}}, "properties.a"),
+        ({"properties": {"a": {"type": "string", "format": "date"}}}, "properties.a"),
+        ({"properties": {"a": {"enum": ["1", 1]}}}, "properties.a"),
+        ({"properties": {"a": {"$ref": "#/nowhere"}}}, "properties.a"),
+    ],
+)
+@pytest.mark.parametrize(
+    "by",
+    [by for by in CALLING if by.contract.tool_parser.name in _WRITTEN_ONE_BY_ONE],
+    ids=lambda by: by.name,
+)
+def test_what_arguments_cannot_be_kept_to_is_refused(
+    by: Syntax, parameters: dict[str, Any], named: str
+) -> None:
+    tools = Tools((Tool("t", {"type": "object", **parameters}),), Calling.REQUIRED)
+    with pytest.raises(RequestError) as refused:
+        Core(by).compiler.compile(Constraint(None, tools), "")
+    assert named in str(refused.value.where)
+
+
+@pytest.mark.parametrize("name", ["a>b", "a\nb", " a", "", 'a"b'])
+def test_names_that_cannot_be_written_are_refused(name: str) -> None:
+    (by,) = [by for by in CALLING if by.name == "qwen"]
+    parameters = {"type": "object", "properties": {name: {"type": "string"}}}
+    with pytest.raises(RequestError):
+        Core(by).compiler.compile(
+            Constraint(None, Tools((Tool("t", parameters),), Calling.REQUIRED)), ""
+        )
 
 
 def test_one_call_without_parallel_calls() -> None:

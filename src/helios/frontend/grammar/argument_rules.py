@@ -1,67 +1,201 @@
 """Arguments that are written one by one: rules for each parameter of a tool.
 
-A text goes up to its closing tag as it is; any other value is JSON of its schema. Parameters come
-in the schema's order, those that aren't required may be left out.
+Text stands as it is up to its closing tag, without quotes; any other value is JSON of its schema.
+Where a parameter may be text, it is written as text: the parser types what it can, so a text is
+never quoted twice. Parameters come in the schema's order, those that aren't required may be left
+out. What can't be kept to in this writing is refused by name.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from helios.errors import RequestError
 from helios.frontend.grammar.lark import GrammarWriter
-from helios.frontend.grammar.schemas import enforceable
+from helios.frontend.grammar.patterns import UnsupportedPatternError, whole
+from helios.frontend.grammar.schemas import ANNOTATIONS, enforceable
+from helios.frontend.response.parameter_types import KINDS, ToolSchemas
 from helios.frontend.tools import Tool
 
 # Writes one argument: its name, whether its value is text, and its value's expression, which ends
 # with `end`.
 ArgumentForm = Callable[[str, bool, str], str]
 
-DEFINITIONS = ("$defs", "definitions")
-_OF_TEXT = frozenset(["type", "description", "title", "default", "examples"])
+DEFINITIONS: Final = ("$defs", "definitions")
+_OF_OBJECTS: Final = {"type", "properties", "required", "additionalProperties", *DEFINITIONS}
+_OF_TYPES: Final = {"type", "nullable", "anyOf", "oneOf"}
+_OF_TEXT: Final = {"type", "pattern", "minLength", "maxLength"}
+_UNSPELLABLE: Final = re.compile(r'[<>"=\n\r\x00-\x1f]|^\s|\s$|^$')
+_LENGTH_LIMIT: Final = 1 << 16
 
 
 def arguments_rule(
-    writer: GrammarWriter, tool: Tool, end: str, form: ArgumentForm, where: str
+    writer: GrammarWriter,
+    tool: Tool,
+    end: str,
+    form: ArgumentForm,
+    where: str,
+    *,
+    escapes: bool = False,
 ) -> str:
     """A rule for all arguments of a tool. `end` closes a value, and `form` writes what stands
-    before it."""
-    schema = tool.parameters
-    properties = schema.get("properties", {})
-    required = schema.get("required", [])
+    before it; with `escapes` it can write any name. Raises RequestError naming the schema's part
+    that can't be kept to."""
+    root = tool.parameters
+    schema = _object_schema(root, where)
+    properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):
-        raise RequestError(
-            "properties must be an object and required a list",
-            where=where,
-            remedy="Send a JSON schema of an object",
-        )
+        _refuse(where, "properties must be an object and required a list")
+    undeclared = [name for name in required if name not in properties]
+    if undeclared:
+        _refuse(f"{where}.required", f"{undeclared[0]!r:.80} is not among the properties")
+    kinds = ToolSchemas({tool.name: root})
     parts = []
     for name, declared in properties.items():
-        value = {**declared} if isinstance(declared, Mapping) else {}
-        is_text = value.get("type") == "string" and set(value) <= _OF_TEXT
-        if is_text:
-            expression = writer.text_up_to(end)
-        else:
-            written = _value(writer, value, schema, f"{where}.properties.{name}")
-            expression = f"{written} {writer.literal(end)}"
+        at = f"{where}.properties.{name}"
+        if declared is False:
+            if name in required:
+                _refuse(at, "it is required, and no value of it is allowed")
+            continue
+        if _UNSPELLABLE.search(name) and not escapes:
+            _refuse(at, "this model's syntax of calls can't write the name")
+        value = {} if declared is True else _resolved(declared, root, at)
+        may_be = kinds.kinds(tool.name, name) or frozenset(KINDS)
+        is_text, expression = _argument(writer, value, may_be, root, end, at)
         argument = writer.rule(form(name, is_text, expression))
         parts.append(argument if name in required else f"{argument}?")
     return writer.rule(" ".join(parts) or '""')
 
 
-def _value(
-    writer: GrammarWriter, value: Mapping[str, Any], root: Mapping[str, Any], where: str
-) -> str:
-    """A value that isn't free text: texts of an enumeration as they are, else JSON."""
-    options = value.get("enum", [value["const"]] if "const" in value else None)
-    if isinstance(options, list) and options and all(isinstance(o, str) for o in options):
-        return writer.choice([json.dumps(option) for option in options])
-    definitions = {key: root[key] for key in DEFINITIONS if key in root}
-    return writer.json(enforceable({**definitions, **value}, where))
-
-
 def object_rule(writer: GrammarWriter, tool: Tool, where: str) -> str:
     """All arguments of a tool as one JSON object."""
     return writer.json(enforceable({"type": "object", **tool.parameters}, where))
+
+
+def _object_schema(root: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The schema of the arguments, which says nothing that their rules can't keep to."""
+    schema = _resolved(root, root, where) if "$ref" in root else root
+    for keyword in schema:
+        if keyword not in _OF_OBJECTS and keyword not in ANNOTATIONS:
+            _refuse(f"{where}.{keyword}", "this model's syntax of calls can't be kept to it")
+    return schema
+
+
+def _argument(
+    writer: GrammarWriter,
+    value: Mapping[str, Any],
+    kinds: frozenset[str],
+    root: Mapping[str, Any],
+    end: str,
+    where: str,
+) -> tuple[bool, str]:
+    """Whether an argument is written as text, and its expression up to `end`."""
+    said = {keyword for keyword in value if keyword not in ANNOTATIONS}
+    if "enum" in said or "const" in said:
+        return _options(writer, value, said, end, where)
+    if "string" not in kinds:
+        definitions = {key: root[key] for key in DEFINITIONS if key in root}
+        written = writer.json(enforceable({**definitions, **value}, where))
+        return False, f"{written} {writer.literal(end)}"
+    if said <= _OF_TYPES and _only_types(value):
+        return True, writer.text_up_to(end)
+    if kinds == {"string"} and said <= _OF_TEXT:
+        return True, writer.text_up_to(end, _text(value, where))
+    return _refuse(where, f"of a text these can't be kept to: {', '.join(sorted(said - {'type'}))}")
+
+
+def _options(
+    writer: GrammarWriter, value: Mapping[str, Any], said: set[str], end: str, where: str
+) -> tuple[bool, str]:
+    """An argument that is one of some values: texts as they are, others as JSON."""
+    if not said <= {"type", "enum", "const"}:
+        _refuse(where, "beside enum and const nothing else can be kept to")
+    options = value["enum"] if "enum" in value else [value["const"]]
+    if not isinstance(options, list) or not options:
+        _refuse(where, "enum is no list of values")
+    if "const" in value:
+        options = [option for option in options if option == value["const"]]
+    texts = [isinstance(option, str) for option in options]
+    if not options or any(texts) != all(texts):
+        _refuse(where, "texts and other values can't be told apart in one enum")
+    if any(
+        text and (end.strip() in option or option != option.strip("\n"))
+        for text, option in zip(texts, options, strict=True)
+    ):
+        _refuse(where, "a text of the enum can't be written in this model's syntax of calls")
+    shown = [option if isinstance(option, str) else json.dumps(option) for option in options]
+    chosen = writer.choice([json.dumps(one) if one else '""' for one in shown])
+    return all(texts), f"{chosen} {writer.literal(end)}"
+
+
+def _only_types(value: Mapping[str, Any]) -> bool:
+    """Whether a schema says nothing but types, so that any text fits one that may be text."""
+    branches = [*value.get("anyOf", ()), *value.get("oneOf", ())]
+    return all(
+        isinstance(branch, Mapping)
+        and {keyword for keyword in branch if keyword not in ANNOTATIONS} <= {"type", "nullable"}
+        for branch in branches
+    )
+
+
+def _text(value: Mapping[str, Any], where: str) -> str | None:
+    """A regular expression of a text; None where nothing is asked of it."""
+    if "pattern" in value and ("minLength" in value or "maxLength" in value):
+        _refuse(where, "a pattern and a length can't be kept to together")
+    if "pattern" in value:
+        try:
+            return whole(_found_anywhere(str(value["pattern"]))).regex
+        except UnsupportedPatternError as error:
+            _refuse(f"{where}.pattern", str(error))
+    least, most = value.get("minLength", 0), value.get("maxLength")
+    if most is None and not least:
+        return None
+    for number in (least, 0 if most is None else most):
+        if not isinstance(number, int) or not 0 <= number <= _LENGTH_LIMIT:
+            _refuse(where, f"lengths are from 0 to {_LENGTH_LIMIT}")
+    return f"(?s:.){{{least},{'' if most is None else most}}}"
+
+
+def _found_anywhere(pattern: str) -> str:
+    """A pattern for the whole of a text in which the given one is found."""
+    begins = pattern.startswith("^")
+    ends = pattern.endswith("$") and not pattern.endswith("\\$")
+    core = pattern[begins : len(pattern) - ends]
+    anything = r"[\s\S]*"
+    return f"{'' if begins else anything}(?:{core}){'' if ends else anything}"
+
+
+def _resolved(schema: object, root: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The schema that references lead to, with what stands beside them."""
+    for _ in range(32):
+        if not isinstance(schema, Mapping):
+            _refuse(where, "is no schema")
+        reference = schema.get("$ref")
+        if reference is None:
+            return schema
+        found: Any = root
+        parts = str(reference).split("/")
+        for part in parts[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if parts[0] != "#" or not isinstance(found, Mapping):
+            _refuse(where, f"{reference!r:.80} leads nowhere")
+        beside = {key: item for key, item in schema.items() if key != "$ref"}
+        kept = {
+            key: item for key, item in beside.items() if key not in (*ANNOTATIONS, *DEFINITIONS)
+        }
+        if kept:
+            _refuse(where, f"beside $ref nothing else can be kept to: {', '.join(sorted(kept))}")
+        schema = found
+    return _refuse(where, "its references lead in a circle")
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise RequestError(
+        f"no grammar can be made of it: {why}",
+        where=where,
+        remedy="Leave it out, or don't ask for strict tools or a certain call",
+    )

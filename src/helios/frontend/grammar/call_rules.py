@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
@@ -78,9 +78,9 @@ def _json_call(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str
 def _bare_json(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
     """A call as one JSON value: where an answer may be JSON, too, both begin alike."""
     name, arguments = syntax.name_keys[0], syntax.arguments_keys[0]
-    parameters = {"type": "object", **tool.parameters}
+    parameters: dict[str, Any] = {"type": "object", **tool.parameters}
     definitions = {key: parameters.pop(key) for key in DEFINITIONS if key in parameters}
-    call = {
+    call: dict[str, Any] = {
         "type": "object",
         "properties": {name: {"const": tool.name}, arguments: parameters},
         "required": [name, arguments],
@@ -119,7 +119,7 @@ def _element(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) 
         head = f'{opens}argument key="{key}" type='
         return f"{writer.literal(head)} {json.dumps(kind)} {writer.literal(sep)} {value}"
 
-    arguments = arguments_rule(writer, tool, end, form, where)
+    arguments = arguments_rule(writer, tool, end, form, where, escapes=True)
     head = writer.literal(f'{opens}call tool="{tool.name}" index="')
     after = writer.literal(f'"{sep}')
     return f"{head} /[1-9][0-9]?/ {after} {arguments} {writer.literal(f'{closes}call{sep}')}"

@@ -80,16 +80,17 @@ class GrammarWriter:
         assert self.begins_signed(end)
         return self.rule(f"{self.rule(ANY_TEXT, f'max_tokens={tokens}')} {self.literal(end)}")
 
-    def text_up_to(self, end: str) -> str:
-        """Any text and the end that it first meets."""
+    def text_up_to(self, end: str, pattern: str | None = None) -> str:
+        """Any text, or one that matches a pattern, and the end that it first meets."""
         marked = self._signs.sign(end)
         found = _SIGNS.search(marked)
+        body = ANY_TEXT[1:-1] if pattern is None else f"(?:{_inside_slashes(pattern)})"
         if found is None:
-            return self.rule(ANY_TEXT, f"suffix={json.dumps(end)}")
+            return self.rule(f"/{body}/", f"suffix={json.dumps(end)}")
         # Text can't spell the token, so all before it is text, the beginning of `end` included.
-        before = marked[: found.start()]
-        text = f"/(.|\\n)*{_inside_slashes(re.escape(before))}/" if before else ANY_TEXT
-        return self.rule(f"{self.rule(text)} {self._literal(marked[found.start() :])}")
+        before = _inside_slashes(re.escape(marked[: found.start()]))
+        text = self.rule(f"/{body}{before}/")
+        return self.rule(f"{text} {self._literal(marked[found.start() :])}")
 
     def text_without(self, unwanted: str) -> str:
         """Any text in which this doesn't occur."""
