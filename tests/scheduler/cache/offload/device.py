@@ -59,7 +59,8 @@ class Memory:
 
 
 class Machine:
-    """A cache over a memory, with tiers: serves prompts as the scheduler would."""
+    """A cache over a memory, with tiers: serves prompts as the scheduler would. `row_taken` says
+    whether the last one's snapshot was published."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Machine:
         )
         self.cache.listen(self.offload)
         self.fetching = Fetching(self.cache, self.offload)
+        self.row_taken = False
 
     def bring_in(self, tokens: Sequence[int]) -> int:
         """Fetches what the tiers have of a prompt; what can be reused then, which is checked."""
@@ -128,6 +130,7 @@ class Machine:
         if row >= 0:
             self.memory.rows[row] = computed(b"state", tokens[:endpoint], 32)
         published = self.cache.publish(hold, tokens, endpoint, pages, row)
+        self.row_taken = published.row_taken
         if row >= 0 and not published.row_taken:
             self.cache.give_back_row(row)
         rest = [page for page in private if page not in published.moved]
