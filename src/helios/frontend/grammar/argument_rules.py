@@ -24,7 +24,7 @@ from helios.frontend.tools import Tool
 # with `end`.
 ArgumentForm = Callable[[str, bool, str], str]
 
-DEFINITIONS: Final = ("$defs", "definitions")
+DEFINITIONS: Final[tuple[str, ...]] = ("$defs", "definitions")
 _OF_OBJECTS: Final = {"type", "properties", "required", "additionalProperties", *DEFINITIONS}
 _OF_TYPES: Final = {"type", "nullable", "anyOf", "oneOf"}
 _OF_TEXT: Final = {"type", "pattern", "minLength", "maxLength"}
