@@ -155,7 +155,7 @@ def test_a_client_that_goes_frees_its_slot(real_server: ServerProcess) -> None:
 
 def test_a_grammar_that_leads_nowhere_is_that_requests_failure(real_server: ServerProcess) -> None:
     sent = {"model": "tiny", "prompt": "the", "max_tokens": 30}
-    dead_end = 'start: "ab" X\nX: /b/ & /c/'
+    dead_end = 'start: "abababababab" X\nX: /b/ & /c/'
     answer = real_server.http.post("/v1/completions", json={**sent, "guided_grammar": dead_end})
     assert answer.status_code == 500
     assert "grammar" in answer.json()["error"]["message"]
