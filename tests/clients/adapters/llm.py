@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,7 +53,7 @@ class Llm:
         with self._started(*self._prompt(at, ask)) as process:
             assert process.stdout is not None
             assert len(process.stdout.read(pieces)) == pieces
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             process.communicate(timeout=DEADLINE_S)
 
     def together(self, at: At, asks: Sequence[Ask]) -> list[Answer]:
