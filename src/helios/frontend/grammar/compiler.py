@@ -28,7 +28,7 @@ TRIED_TOKENS: Final = 6  # that a grammar is followed before it is believed
 def parser_limits() -> LLParserLimits:
     """Bounds on what one grammar may cost, here and in the worker."""
     return LLParserLimits(
-        max_items_in_row=8000,
+        max_items_in_row=2000,
         initial_lexer_fuel=400_000,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
@@ -96,33 +96,45 @@ class GrammarCompiler:
 def _fault(vocabulary: LLTokenizer, grammar: str) -> str | None:
     """What is wrong with a grammar; None if it can be followed for some tokens."""
     try:
-        matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=parser_limits())
-        _try(matcher, frozenset(vocabulary.eos_tokens))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    except BaseException as error:
+        error = _tried(vocabulary, grammar).strip()
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+    except BaseException as raised:
         # A panic of the library's, which is no Exception.
-        if type(error).__name__ != "PanicException":
+        if type(raised).__name__ != "PanicException":
             raise
         return "llguidance can't follow it"
-    if not matcher.is_error():
-        return None
-    found = matcher.get_error().strip()
-    return "nothing fits it" if found.startswith("NoExtension") else found
+    return "nothing fits it" if error.startswith("NoExtension") else error or None
 
 
-def _try(matcher: LLMatcher, ends: frozenset[int]) -> None:
-    """Follows a grammar for some tokens, of which the first ones that may come: what is too
-    complex for a mask or a row shows soon, and better here than in the midst of an answer."""
-    for _ in range(TRIED_TOKENS):
-        if matcher.is_error():
-            return
-        matcher.compute_ff_tokens()
-        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
-        allowed = next((int(t) for t in np.flatnonzero(bits) if int(t) not in ends), None)
-        if matcher.is_stopped() or allowed is None:
-            return
-        matcher.consume_token(allowed)
+def _tried(vocabulary: LLTokenizer, grammar: str) -> str:
+    """Follows a grammar for some tokens, and the error that this ends in, or nothing. What is too
+    complex for a mask or a row shows soon, and better here than in the midst of an answer. An
+    object, a list and a text are begun where they may be, since most of a schema is in them."""
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=parser_limits())
+    allowed = _allowed(matcher, vocabulary)
+    begins = {vocabulary.tokenize_bytes(text)[0] for text in (b"{", b"[", b'"')}
+    for token in [*allowed[:1], *sorted(begins.intersection(allowed))]:
+        branch = matcher.deep_copy()
+        branch.consume_token(token)
+        for _ in range(TRIED_TOKENS):
+            following = _allowed(branch, vocabulary)
+            if not following:
+                break
+            branch.consume_token(following[0])
+        if branch.is_error():
+            return branch.get_error()
+    return matcher.get_error() if matcher.is_error() else ""
+
+
+def _allowed(matcher: LLMatcher, vocabulary: LLTokenizer) -> list[int]:
+    """The tokens that may come next, ends aside; none after an error."""
+    if matcher.is_error() or matcher.is_stopped():
+        return []
+    matcher.compute_ff_tokens()
+    bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+    ends = frozenset(vocabulary.eos_tokens)
+    return [token for token in np.flatnonzero(bits).tolist() if token not in ends]
 
 
 class _Vocabulary:

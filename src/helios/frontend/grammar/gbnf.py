@@ -146,8 +146,8 @@ class _Reader:
     def _literal(self, number: int) -> str:
         try:
             return literal(number)
-        except (UnsupportedPatternError, ValueError):
-            self._refuse("a character is none")
+        except UnsupportedPatternError as error:
+            self._refuse(str(error))
 
     # ------------------------------------------------------------ parts
 

@@ -208,7 +208,7 @@ class _Reader:
             return _SETS[character]
         if character in "pP":
             end = self._text.find("}", self._at)
-            name = self._text[self._at + 1 : end] if end > 0 and self._take("{") else ""
+            name = self._text[self._at : end] if end > 0 and self._take("{") else ""
             if not name or not all(c.isalnum() or c in "_=" for c in name):
                 self._refuse("a property's name is none")
             self._at = end + 1
@@ -286,9 +286,9 @@ class _Reader:
 
 def literal(number: int) -> str:
     """A character, wherever in a regular expression it stands. Raises UnsupportedPatternError for
-    half of a surrogate pair."""
-    if 0xD800 <= number < 0xE000:
-        raise UnsupportedPatternError("a character is half of a surrogate pair")
+    half of a surrogate pair, and for what is no character."""
+    if 0xD800 <= number < 0xE000 or number > 0x10FFFF:
+        raise UnsupportedPatternError("half of a surrogate pair, or more, is no character")
     character = chr(number)
     if character.isalnum() or number > 0x7F:
         return character

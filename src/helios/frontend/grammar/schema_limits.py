@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
-from urllib.parse import quote, unquote
+from typing import Any, Final
 
-from helios.errors import RequestError
-
-Path = tuple[str, ...]
+from helios.frontend.grammar.schema_numbers import exact_number
+from helios.frontend.grammar.schema_places import Path, path_of, refuse
 
 DEPTH_LIMIT: Final = 64  # levels of objects and lists
 # Levels of all definitions that references lead to, together: so deep can references be followed.
@@ -28,28 +26,6 @@ VALUES_LIMIT: Final = 20_000  # in all enumerations, those inside of values too
 DIVISORS_LIMIT: Final = 50_000
 
 _BAD_CHARACTER: Final = re.compile("[\x00-\x07\x0b\x0e-\x1f\x7f\ud800-\udfff]")
-_EXACT: Final = 1 << 53
-_SAFE: Final = "!$&'()*+,;=:@~"  # characters of a reference that need no escape
-
-
-def refuse(where: str, at: Path, why: str) -> NoReturn:
-    """Raises the RequestError of a place in a schema."""
-    place = f"{pointer(at)}: " if at else ""
-    raise RequestError(
-        f"{place}{why}", where=where, remedy="Leave out what isn't supported, or make it smaller"
-    )
-
-
-def pointer(at: Path) -> str:
-    """A place as a reference writes it."""
-    parts = (part.replace("~", "~0").replace("/", "~1") for part in at)
-    return "#" + "".join(f"/{quote(part, safe=_SAFE, errors='replace')}" for part in parts)
-
-
-def path_of(reference: str) -> Path:
-    """The place that a reference of the form `#/…` names."""
-    parts = unquote(reference[1:]).split("/")[1:]
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
 class Costs:
@@ -149,12 +125,3 @@ def check_text(text: str, where: str, at: Path) -> None:
     found = _BAD_CHARACTER.search(text)
     if found is not None:
         refuse(where, at, f"the character U+{ord(found[0]):04X} isn't supported in texts")
-
-
-def exact_number(value: object, where: str, at: Path) -> int | float:
-    """A number that a grammar has exactly, whole ones as integers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        refuse(where, at, "is no number")
-    if not abs(value) <= _EXACT:  # neither is what is no number
-        refuse(where, at, f"numbers beyond ±{_EXACT} aren't supported")
-    return int(value) if value == int(value) else value

@@ -13,16 +13,9 @@ from typing import Any, Final, NoReturn
 
 from helios.frontend.grammar.formats import FORMATS, HOSTNAME_CHARACTERS, MAY_BE_EMPTY
 from helios.frontend.grammar.patterns import UnsupportedPatternError, searched
-from helios.frontend.grammar.schema_limits import (
-    Costs,
-    Path,
-    check_reach,
-    check_text,
-    exact_number,
-    path_of,
-    pointer,
-    refuse,
-)
+from helios.frontend.grammar.schema_limits import Costs, check_reach, check_text
+from helios.frontend.grammar.schema_numbers import Bounds, exact_number
+from helios.frontend.grammar.schema_places import Path, path_of, pointer, refuse
 
 # White space between JSON's tokens: enough for any style, too little to stay in for ever.
 JSON_SPACE: Final = r"[ \n\r\t]{0,16}"
@@ -79,6 +72,7 @@ class _Maker:
     def __init__(self, where: str) -> None:
         self._where = where
         self._costs = Costs(where)
+        self._bounds = Bounds(where)
         self._references: list[tuple[Path, Path]] = []
         self._places: set[Path] = set()
 
@@ -93,6 +87,7 @@ class _Maker:
                 if isinstance(found, Mapping) and name in found and target[:2] not in self._places:
                     check_text(name, self._where, at)
                     definitions[target[0]][name] = self.schema(found[name], target[:2])
+        self._bounds.finish()
         for target, at in self._references:
             if target not in self._places:
                 self._refuse(at, f"{pointer(target)!r:.80} leads to no schema")
@@ -121,6 +116,7 @@ class _Maker:
 
     def _together(self, made: dict[str, Any], at: Path) -> dict[str, Any]:
         """What follows from several keywords."""
+        self._bounds.add(made, at)
         made.pop("uniqueItems", None)
         if isinstance(made.get("items"), list):
             if "prefixItems" in made:
