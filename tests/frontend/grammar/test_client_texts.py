@@ -133,3 +133,14 @@ def test_anchors_of_a_whole_match() -> None:
     for pattern in ("a^b", "(^a)", r"\|^a", "a$b", "(a$)"):
         with pytest.raises(UnsupportedPatternError, match="end of the pattern"):
             whole(pattern)
+
+
+def test_a_panic_of_the_librarys_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})
+
+    def panics(*_: object, **__: object) -> None:
+        raise panic("index out of bounds")
+
+    monkeypatch.setattr("helios.frontend.grammar.compiler.LLMatcher", panics)
+    with pytest.raises(RequestError, match="can't follow it"):
+        _compiler().compile(Constraint(RegexAnswer("a", "regex"), NO_TOOLS), None)
