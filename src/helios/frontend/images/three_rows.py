@@ -22,6 +22,7 @@ from helios.frontend.images.smart_resize import Patches
 # Names of the tensors that programs bind.
 PATCHES = "patches"
 PATCH_POSITIONS = "patch_positions"
+FEATURE_COUNT = "feature_count"
 POSITIONS = "positions"
 
 
@@ -118,10 +119,15 @@ def _widened(
 def _tensors(
     image: Patches, settings: ImageSettings
 ) -> dict[str, NDArray[np.float32] | NDArray[np.int32]]:
-    """Patches, and each one's row and column, in the same order."""
+    """Patches, each one's row and column, in the same order, and the number of features."""
     merge = settings.merge_size
     y, x = np.indices((image.rows, image.columns), np.int32)
     grid = np.stack([y, x], axis=-1)
     blocks = grid.reshape(image.rows // merge, merge, image.columns // merge, merge, 2)
     ordered = blocks.transpose(0, 2, 1, 3, 4).reshape(-1, 2)
-    return {PATCHES: image.values, PATCH_POSITIONS: np.ascontiguousarray(ordered)}
+    tall, wide = _merged(image, settings)
+    return {
+        PATCHES: image.values,
+        PATCH_POSITIONS: np.ascontiguousarray(ordered),
+        FEATURE_COUNT: np.array([tall * wide], np.int32),
+    }
