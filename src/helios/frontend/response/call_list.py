@@ -13,9 +13,9 @@ from helios.frontend.response.deltas import Sink
 from helios.frontend.response.json_calls import (
     ArgumentsStream,
     CallKeys,
+    CallLook,
     CallObject,
     Outcome,
-    looks_like_call,
 )
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.matching import Markers, Source, Verdict, starts
@@ -35,6 +35,7 @@ class CallList:
         self._after_id = Markers([self._name_close])
         self.openers: tuple[str, ...] = (self._open,)
         self.first_only: tuple[str, ...] = ()
+        self._look = CallLook(self._fresh_call)
         self._call: CallObject | None = None
         self._arguments: ArgumentsStream | None = None
         self._in_list = False
@@ -48,9 +49,9 @@ class CallList:
             inner = rest[1:].lstrip()
             if inner.startswith("]"):
                 return Verdict.YES
-            return looks_like_call(inner, self._fresh_call(), final=final)
+            return self._look.look(inner, final=final)
         if rest.startswith("{"):
-            return looks_like_call(rest, self._fresh_call(), final=final)
+            return self._look.look(rest, final=final)
         name, marker = self._after_name.find(rest, final=False)
         if marker is None:
             return Verdict.MORE if not final and may_become_name(name.rstrip()) else Verdict.NO
@@ -134,7 +135,7 @@ class CallList:
         if not bare:
             return False
         if bare.startswith("{"):
-            verdict = looks_like_call(bare, self._fresh_call(), final=source.final)
+            verdict = self._look.look(bare, final=source.final)
             if verdict is Verdict.MORE:
                 return False
             if verdict is Verdict.YES:

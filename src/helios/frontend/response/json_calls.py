@@ -242,15 +242,33 @@ class CallObject:
         sink.end_call(complete=complete and self._complete)
 
 
-def looks_like_call(text: str, call: CallObject, *, final: bool) -> Verdict:
-    """Whether an object that begins here is a call; `call` is a fresh one, which is used up."""
-    source = Source()
-    source.text, source.final = text[:_LOOK_LIMIT], final
-    outcome = call.step(source, Sink())
-    if call.begun:
-        return Verdict.YES
-    over = final or outcome is not Outcome.MORE or len(text) > _LOOK_LIMIT
-    return Verdict.NO if over else Verdict.MORE
+class CallLook:
+    """Looks whether a text that grows begins with a call. Each look reads what is new to it."""
+
+    def __init__(self, fresh_call: Callable[[], CallObject]) -> None:
+        self._fresh_call = fresh_call
+        self._forget()
+
+    def _forget(self) -> None:
+        self._seen = ""
+        self._source = Source()
+        self._call = self._fresh_call()
+
+    def look(self, text: str, *, final: bool) -> Verdict:
+        """Whether an object that begins here is a call."""
+        looked_at = text[:_LOOK_LIMIT]
+        if not looked_at.startswith(self._seen):
+            self._forget()
+        self._source.text += looked_at[len(self._seen) :]
+        self._source.final = final
+        self._seen = looked_at
+        outcome = self._call.step(self._source, Sink())
+        undecided = outcome is Outcome.MORE and not (self._call.begun or final)
+        if undecided and len(text) <= _LOOK_LIMIT:
+            return Verdict.MORE
+        verdict = Verdict.YES if self._call.begun else Verdict.NO
+        self._forget()
+        return verdict
 
 
 def _skip(source: Source) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from helios.frontend.response.arguments import escaped
 
 _DEPTH_LIMIT: Final = 256
+_WORD_LIMIT: Final = 400  # characters of a number or a word: what is longer is none
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]+')
 _KEY: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -132,6 +133,8 @@ class JsonStream:
             return 1
         found = _WORD.match(text, at)
         if found is None:
+            return self._break()
+        if found.end() - at > _WORD_LIMIT:
             return self._break()
         if found.end() == len(text) and not final:
             return 0

@@ -16,7 +16,7 @@ from typing import Final
 
 from helios.contract.model import ToolSyntax
 from helios.frontend.response.deltas import Sink
-from helios.frontend.response.json_calls import CallKeys, CallObject, Outcome, looks_like_call
+from helios.frontend.response.json_calls import CallKeys, CallLook, CallObject, Outcome
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.matching import Markers, Source, Verdict, starts
 from helios.frontend.response.names import is_name
@@ -44,13 +44,14 @@ class TaggedJson:
         self.openers: tuple[str, ...] = tuple(filter(None, openers))
         self.first_only: tuple[str, ...] = ("{",) if self.bare else ()
         self._ends = Markers(filter(None, (self._open, self._close)))
+        self._look = CallLook(self._fresh_call)
         self._call: CallObject | None = None
         self._state: Callable[[Source, Sink], bool | None] = self._outside
 
     def begins(self, text: str, *, final: bool) -> Verdict:
         """As `CallSyntax` says."""
         inner = text.removeprefix(self._open) if self._open else text
-        return looks_like_call(inner, self._fresh_call(), final=final)
+        return self._look.look(inner, final=final)
 
     def enter(self) -> None:
         """As `CallSyntax` says."""
@@ -109,7 +110,7 @@ class TaggedJson:
             return False
         verdict = starts(bare, self._close, final=source.final)
         if verdict is Verdict.NO and bare.startswith("{"):
-            verdict = looks_like_call(bare, self._fresh_call(), final=source.final)
+            verdict = self._look.look(bare, final=source.final)
             if verdict is Verdict.YES:
                 source.text = bare
                 self._begin()
