@@ -46,6 +46,8 @@ HELIOS_INLINE std::uint16_t float_to_bf16(float value) {
 
 // A hint only: touches nothing, whatever the address.
 HELIOS_INLINE void prefetch(const void* at) { __builtin_prefetch(at, 0, 3); }
+// The same for memory that will be written: takes the line from other cores' caches.
+HELIOS_INLINE void prefetch_to_write(const void* at) { __builtin_prefetch(at, 1, 3); }
 
 // First `count` lanes of memory (any count, 16 and more meaning all), zero elsewhere.
 HELIOS_INLINE Floats load_up_to(const float* at, std::int64_t count) {
