@@ -4,7 +4,3 @@
 #pragma once
 
 #define HELIOS_INLINE inline __attribute__((always_inline))
-
-// Before a loop of few rounds over an array that is to live in registers: unrolled so early that
-// the compiler can keep its elements there from the first one on.
-#define HELIOS_UNROLL _Pragma("GCC unroll 16")

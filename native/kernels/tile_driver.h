@@ -180,7 +180,8 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
       const int left = static_cast<int>(end_tile - tile);
       // The smallest blocks take the widest steps.
       const int widest = 1 << widest_step(product, least, blocking.wide ? left : 1);
-      const int tiles = widest > unit ? widest : unit;
+      const int least_tiles = unit > kPassTiles ? unit : left < kPassTiles ? left : kPassTiles;
+      const int tiles = widest > least_tiles ? widest : least_tiles;
       std::int64_t first = row;
       for (std::int64_t i = 0; i < blocks; ++i) {
         const int count = least + (i < larger ? 1 : 0);

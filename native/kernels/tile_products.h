@@ -20,8 +20,18 @@ struct TileMatrix {
 struct ActivationRows {
   const std::byte* first;
   std::int64_t nbytes;  // of each
+};
 
-  HELIOS_INLINE const std::byte* at(int row) const { return first + row * nbytes; }
+// Their addresses.
+template <int Rows>
+struct RowAddresses {
+  const std::byte* row[Rows];
+
+  HELIOS_INLINE explicit RowAddresses(const ActivationRows& rows) {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) row[r] = rows.first + r * rows.nbytes;
+  }
+  HELIOS_INLINE const std::byte* at(int r) const { return row[r]; }
 };
 
 // Which of `count` shares of the tiles that come next a product asks for while it computes, so that
@@ -41,8 +51,9 @@ struct ProductF32 {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead&,
+                                const ActivationRows& all, const Ahead&,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     const auto* w = reinterpret_cast<const float*>(matrix.base) + tile * matrix.width * 16;
     for (std::int64_t k = 0; k < matrix.width; ++k) {
       Floats x[Rows];
@@ -66,8 +77,9 @@ struct ProductF16 {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead&,
+                                const ActivationRows& all, const Ahead&,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     const auto* w =
         reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
     for (std::int64_t k = 0; k < matrix.width; ++k) {
@@ -93,8 +105,9 @@ struct ProductBf16F32 {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead&,
+                                const ActivationRows& all, const Ahead&,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     const auto* w =
         reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
     for (std::int64_t k = 0; k < matrix.width; k += 2) {
@@ -121,8 +134,9 @@ struct ProductBf16 {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead&,
+                                const ActivationRows& all, const Ahead&,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     const auto* w =
         reinterpret_cast<const std::uint16_t*>(matrix.base) + tile * matrix.width * 16;
     for (std::int64_t k = 0; k < matrix.width; k += 2) {
@@ -188,7 +202,7 @@ class PlaneAhead {
 
 // The planes of all rows at one block: row r's are at r * Planes.
 template <int Planes, int Rows>
-HELIOS_INLINE void block_planes(const ActivationRows& rows, std::int64_t width,
+HELIOS_INLINE void block_planes(const RowAddresses<Rows>& rows, std::int64_t width,
                                 std::int64_t block, const std::int8_t* (&x)[Rows * Planes]) {
   HELIOS_UNROLL
   for (int r = 0; r < Rows; ++r) {
@@ -210,15 +224,18 @@ HELIOS_INLINE Ints joined(const Ints* planes) {
   }
 }
 
-// Exact integer products of one block for 4-bit weights: each byte plane holds two groups of k.
+// Exact integer products of one block for 4-bit weights: each byte plane holds two groups of k. Few
+// rows and tiles get an accumulator for each group, so that there are enough independent ones.
 template <int Rows, int Tiles>
 HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
                                    const std::int8_t* const (&x)[Rows],
                                    Ints (&products)[Rows][Tiles]) {
+  constexpr bool kApart = Rows * Tiles < 8;
+  Ints apart[Rows][Tiles];
   HELIOS_UNROLL
   for (int r = 0; r < Rows; ++r) {
     HELIOS_UNROLL
-    for (int t = 0; t < Tiles; ++t) products[r][t] = zero_ints();
+    for (int t = 0; t < Tiles; ++t) products[r][t] = apart[r][t] = zero_ints();
   }
   HELIOS_UNROLL
   for (int g = 0; g < 4; ++g) {
@@ -239,8 +256,16 @@ HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
       const Quad x_high = broadcast_quad(x[r] + 16 + 4 * g);
       HELIOS_UNROLL
       for (int t = 0; t < Tiles; ++t) {
-        products[r][t] = dot_small_bytes(products[r][t], high[t], x_high);
+        Ints& sum = kApart ? apart[r][t] : products[r][t];
+        sum = dot_small_bytes(sum, high[t], x_high);
       }
+    }
+  }
+  if constexpr (kApart) {
+    HELIOS_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      HELIOS_UNROLL
+      for (int t = 0; t < Tiles; ++t) products[r][t] = products[r][t] + apart[r][t];
     }
   }
 }
@@ -254,8 +279,9 @@ struct ProductBlocks {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead& ahead,
+                                const ActivationRows& all, const Ahead& ahead,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     const std::int64_t blocks = matrix.width / kBlock;
     const auto* q_plane = reinterpret_cast<const std::uint8_t*>(matrix.base);
     const std::byte* d_plane = matrix.base + matrix.tiles * blocks * Layout::kBlockNbytes;
@@ -273,14 +299,17 @@ struct ProductBlocks {
       block_planes<Planes, Rows>(rows, matrix.width, b, x);
       Ints products[Rows * Planes][Tiles];
       Layout::template products<Rows * Planes, Tiles>(q, x, products);
+      const auto of_tile = [&](const std::byte* plane, int t) {
+        return load_f16(
+            reinterpret_cast<const std::uint16_t*>(plane + ((tile + t) * blocks + b) * 32));
+      };
+      // Where registers are few m is loaded when it is needed.
+      constexpr bool kEarly = Layout::kHasOffset && Tiles > 1;
       Floats d[Tiles], m[Tiles];
       HELIOS_UNROLL
       for (int t = 0; t < Tiles; ++t) {
-        const std::int64_t at = ((tile + t) * blocks + b) * 32;
-        d[t] = load_f16(reinterpret_cast<const std::uint16_t*>(d_plane + at));
-        if constexpr (Layout::kHasOffset) {
-          m[t] = load_f16(reinterpret_cast<const std::uint16_t*>(m_plane + at));
-        }
+        d[t] = of_tile(d_plane, t);
+        if constexpr (kEarly) m[t] = of_tile(m_plane, t);
       }
       HELIOS_UNROLL
       for (int r = 0; r < Rows; ++r) {
@@ -296,7 +325,8 @@ struct ProductBlocks {
           const Floats product = to_floats(joined<Planes>(planes));
           if constexpr (Layout::kHasOffset) {
             sums[r][t] = fused(d[t], product * scale, sums[r][t]);
-            sums[r][t] = fused(m[t], offset, sums[r][t]);
+            const Floats of_offset = kEarly ? m[t] : of_tile(m_plane, t);
+            sums[r][t] = fused(of_offset, offset, sums[r][t]);
           } else {
             sums[r][t] = fused(d[t], fused(product, scale, offset), sums[r][t]);
           }
@@ -361,8 +391,9 @@ struct ProductQ6_K {
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
-                                const ActivationRows& rows, const Ahead& ahead,
+                                const ActivationRows& all, const Ahead& ahead,
                                 Sums<Rows, Tiles>& sums) {
+    const RowAddresses<Rows> rows(all);
     constexpr int kPlanes = Rows * Planes;
     const std::int64_t blocks = matrix.width / kBlock;
     const auto* q_plane = reinterpret_cast<const std::uint8_t*>(matrix.base);

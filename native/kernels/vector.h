@@ -13,6 +13,15 @@
 
 #include "../inlining.h"
 
+// HELIOS_UNROLL stands before a loop of few rounds over an array that is to live in registers:
+// unrolled so early that the compiler can keep its elements there from the first one on. Where
+// registers are few it makes things slower.
+#if defined(HELIOS_AVX512)
+#define HELIOS_UNROLL _Pragma("GCC unroll 16")
+#else
+#define HELIOS_UNROLL
+#endif
+
 #if defined(HELIOS_AVX512)
 #include "vector_avx512.h"
 #elif defined(HELIOS_AVX2)

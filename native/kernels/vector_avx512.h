@@ -184,6 +184,9 @@ constexpr int float_tiles(int) { return 4; }
 constexpr int quantised_tiles(int rows, int planes) {
   return rows == 1 ? 1 : rows * planes <= 3 ? 4 : 2;
 }
+// Tiles that all rows of a pass meet before the next ones, at least: the fewer, the nearer stay the
+// weights, and the more often the rows come by.
+inline constexpr int kPassTiles = 1;
 inline constexpr int kScoreQueries = 12;
 inline constexpr int kMixQueries = 6, kMixVectors = 4;
 
