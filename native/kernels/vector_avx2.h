@@ -268,5 +268,6 @@ inline constexpr int kFloatRows = 4, kFloatTiles = 1;
 inline constexpr int kQuantisedRows = 2, kQuantisedTiles = 1;
 inline constexpr int kScoreQueries = 2;
 inline constexpr int kMixQueries = 1, kMixVectors = 4;
+inline constexpr int kLaneVectors = 2, kLaneTokens = 3, kLaneElements = 3;
 
 }  // namespace helios::HELIOS_ISA

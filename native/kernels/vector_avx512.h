@@ -182,5 +182,6 @@ inline constexpr int kFloatRows = 6, kFloatTiles = 4;
 inline constexpr int kQuantisedRows = 4, kQuantisedTiles = 2;
 inline constexpr int kScoreQueries = 12;
 inline constexpr int kMixQueries = 6, kMixVectors = 4;
+inline constexpr int kLaneVectors = 3, kLaneTokens = 8, kLaneElements = 8;
 
 }  // namespace helios::HELIOS_ISA

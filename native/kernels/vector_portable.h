@@ -269,5 +269,6 @@ inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 inline constexpr int kQuantisedRows = 1, kQuantisedTiles = 1;
 inline constexpr int kScoreQueries = 1;
 inline constexpr int kMixQueries = 1, kMixVectors = 2;
+inline constexpr int kLaneVectors = 1, kLaneTokens = 4, kLaneElements = 4;
 
 }  // namespace helios::HELIOS_ISA
