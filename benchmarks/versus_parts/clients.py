@@ -20,6 +20,7 @@ _EVENT = b"data: "
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 _PROMPT_IDS = range(100, 40_000)
 _USAGE = re.compile(rb'"completion_tokens": ?([0-9]+)')
+_INSTANT_S = 1e-6
 DEADLINE_S = 300.0
 
 
@@ -57,9 +58,9 @@ class Exchange:
 
     @property
     def decode_rate(self) -> float:
-        """Tokens a second after the first."""
+        """Tokens a second after the first; of an answer that came in one piece, a great many."""
         assert self.first_s is not None
-        return (self.output_tokens - 1) / (self.last_s - self.first_s)
+        return (self.output_tokens - 1) / max(self.last_s - self.first_s, _INSTANT_S)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_ROUNDS = 20_000
-_TRIES = 5
+_ROUNDS = 1000
+_TRIES = 50
 
 
 class PingPong:

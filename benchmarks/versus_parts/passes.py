@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from .aims import Row, figure
 from .drivers import Driver
 from .engines import Contestant, Server, Weights
 from .environments import Unavailable
-from .machine import PingPong, load
+from .machine import load
 from .serving import (
     LONG_PROMPT_TOKENS,
     OUTPUT_TOKENS,
@@ -34,12 +34,20 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
+class Distance(Protocol):
+    """How far apart two processors are: `machine.PingPong`."""
+
+    def one_way_ns(self) -> float:
+        """Nanoseconds that a cache line takes."""
+        ...
+
+
 @dataclass
 class Comparison:
     """What has been measured so far, and who was left out and why."""
 
     cache: Path
-    ping_pong: PingPong
+    ping_pong: Distance
     samples: dict[tuple[str, Row], list[float]] = field(default_factory=lambda: defaultdict(list))
     skipped: dict[str, str] = field(default_factory=dict)
 

@@ -35,7 +35,7 @@ def quality(
     python = str(interpreter(files.cache, "transformers"))
     script = str(PEERS / "transformers_lanes.py")
     command = [python, script, str(files.checkpoint("f32")), str(files.threads), "float32"]
-    reference = Driver(command, comparison.log("float32"), {})
+    reference = Driver(command, comparison.log("float32"), {"OMP_WAIT_POLICY": "passive"})
     try:
         chosen = passages(text, _Tokenizer(reference))
         scored = reference.ask("scores", windows=chosen.every_window, first=FIRST)
