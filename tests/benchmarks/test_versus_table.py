@@ -168,6 +168,13 @@ def test_a_form_is_beside_the_smallest_file_of_its_size_or_more() -> None:
     assert by_name["llama.cpp q4_0"][4:] == [NOTHING, NOTHING]
 
 
+@pytest.mark.parametrize(("ours", "met"), [(12.005, "yes"), (12.007, "no")])
+def test_what_is_worse_by_chance_is_not_worse(ours: float, met: str) -> None:
+    forms = [Form("Helios int8", 9, ours), Form("llama.cpp q8_0", 9, 12.0)]
+    *_, mine, _ = table(11.9, forms, lambda name: name.startswith(OURS))
+    assert mine[-1] == met
+
+
 def test_nothing_is_above_the_largest() -> None:
     assert smallest_above(FORMS, 271) is None
     assert smallest_above(FORMS, 270) == FORMS[1]
