@@ -174,6 +174,7 @@ def _vllm(files: Files, threads: int) -> Server:
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": str(files.cache / "vllm"),
         "HF_HUB_OFFLINE": "1",
         "LD_PRELOAD": ":".join(map(str, libraries)),
     }
