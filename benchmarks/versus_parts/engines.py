@@ -5,6 +5,7 @@ A contestant's `files` makes or finds its model, which may raise Unavailable.
 
 from __future__ import annotations
 
+import compileall
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -96,6 +97,8 @@ def contestants(files: Files, threads: int, ours: OurCore | None) -> list[Contes
 
         def servers() -> list[Server]:
             found = core()
+            # As an installed package is: start-up isn't to be that of the compiler.
+            compileall.compile_dir(_SOURCES / "helios", quiet=2)
             options = ["--allow-unknown-publisher", "--no-access-log", "--threads", count]
             command = [sys.executable, "-m", "helios.cli", "serve", str(found.folder)]
             command += ["--accept", found.namespace, *options]
