@@ -271,5 +271,6 @@ constexpr int quantised_tiles(int, int) { return 1; }
 inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 2;
 inline constexpr int kMixQueries = 1, kMixVectors = 4;
+inline constexpr int kLaneVectors = 2, kLaneTokens = 3, kLaneElements = 3;
 
 }  // namespace helios::HELIOS_ISA

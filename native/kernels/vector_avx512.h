@@ -189,5 +189,6 @@ constexpr int quantised_tiles(int rows, int planes) {
 inline constexpr int kPassTiles = 1;
 inline constexpr int kScoreQueries = 12;
 inline constexpr int kMixQueries = 6, kMixVectors = 4;
+inline constexpr int kLaneVectors = 3, kLaneTokens = 8, kLaneElements = 8;
 
 }  // namespace helios::HELIOS_ISA

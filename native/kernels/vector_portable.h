@@ -271,5 +271,6 @@ constexpr int quantised_tiles(int, int) { return 1; }
 inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 1;
 inline constexpr int kMixQueries = 1, kMixVectors = 2;
+inline constexpr int kLaneVectors = 1, kLaneTokens = 4, kLaneElements = 4;
 
 }  // namespace helios::HELIOS_ISA
