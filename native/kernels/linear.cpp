@@ -19,25 +19,44 @@ struct Projection {
   bool accumulate;
 };
 
+// Writes f32 rows: whole tiles as they are computed, those with a bias or a ragged end from `sums`.
+struct FloatRows {
+  const Projection& p;
+
+  HELIOS_INLINE bool direct(std::int64_t first_tile, int tiles) const {
+    return p.bias == nullptr && (first_tile + tiles) * kTileOutputs <= p.outputs;
+  }
+
+  HELIOS_INLINE SumRows begin(std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
+                              GroupSums& sums) const {
+    float* at = p.out + first_row * p.outputs + first_tile * kTileOutputs;
+    for (int r = 0; r < rows; ++r) {
+      for (int t = 0; t < tiles; ++t) prefetch_to_write(at + r * p.outputs + t * kTileOutputs);
+    }
+    return direct(first_tile, tiles) ? SumRows{at, p.outputs, p.accumulate} : sums.rows();
+  }
+
+  HELIOS_INLINE void finish(std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
+                            const GroupSums& sums) const {
+    if (direct(first_tile, tiles)) return;
+    for (int t = 0; t < tiles; ++t) {
+      const std::int64_t n = (first_tile + t) * kTileOutputs;
+      const std::int64_t count = p.outputs - n;
+      const Floats offset = p.bias != nullptr ? load_up_to(p.bias + n, count) : zeros();
+      for (int r = 0; r < rows; ++r) {
+        float* at = p.out + (first_row + r) * p.outputs + n;
+        Floats value = load(sums.at[r][t]);
+        if (p.bias != nullptr) value = value + offset;
+        if (p.accumulate) value = load_up_to(at, count) + value;
+        store_up_to(at, value, count);
+      }
+    }
+  }
+};
+
 void project(const Projection& p, const Piece& piece, std::int32_t choice) {
   const TileProduct& product = tile_product(p.packing, p.format);
-  for_each_group(
-      product, p.matrix, p.x, 1, piece, blocking(product, choice),
-      [&](std::int64_t first_row, int rows, std::int64_t first_tile, int tiles,
-          const GroupSums& sums) {
-        for (int t = 0; t < tiles; ++t) {
-          const std::int64_t n = (first_tile + t) * kTileOutputs;
-          const std::int64_t count = p.outputs - n;
-          const Floats offset = p.bias != nullptr ? load_up_to(p.bias + n, count) : zeros();
-          for (int r = 0; r < rows; ++r) {
-            float* at = p.out + (first_row + r) * p.outputs + n;
-            Floats value = load(sums.at[r][t]);
-            if (p.bias != nullptr) value = value + offset;
-            if (p.accumulate) value = load_up_to(at, count) + value;
-            store_up_to(at, value, count);
-          }
-        }
-      });
+  for_each_group(product, p.matrix, p.x, 1, piece, blocking(product, choice), FloatRows{p});
 }
 
 Projection projection(const Launch& launch) {

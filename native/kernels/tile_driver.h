@@ -12,13 +12,23 @@ namespace helios::HELIOS_ISA {
 inline constexpr int kGroupTiles = 4;
 inline constexpr int kMaximumRows = 8;
 
+// Where a row block's sums go: tile after tile from `at`, rows `stride` floats apart; written, or
+// added to what is there.
+struct SumRows {
+  float* at;
+  std::int64_t stride;
+  bool accumulate;
+};
+
 // Sums of a row block and a group of tiles: [row][tile][output].
 struct alignas(64) GroupSums {
   float at[kMaximumRows][kGroupTiles][kTileOutputs];
+
+  HELIOS_INLINE SumRows rows() { return {at[0][0], kGroupTiles * kTileOutputs, false}; }
 };
 
-using MultiplyFunction = void (*)(const TileMatrix&, std::int64_t tile,
-                                  const std::byte* const* rows, GroupSums& sums, int first);
+using MultiplyFunction = void (*)(const TileMatrix&, std::int64_t tile, const ActivationRows& rows,
+                                  const Ahead& ahead, const SumRows& out);
 
 // One packing's products: by number of rows, for 1, 2 and 4 tiles; null where a packing takes
 // several smaller steps instead.
@@ -28,21 +38,34 @@ struct TileProduct {
 };
 
 template <class Product, int Rows, int Tiles>
-void multiply(const TileMatrix& matrix, std::int64_t tile, const std::byte* const* rows,
-              GroupSums& out, int first) {
+void multiply(const TileMatrix& matrix, std::int64_t tile, const ActivationRows& rows,
+              const Ahead& ahead, const SumRows& out) {
   Sums<Rows, Tiles> sums;
+  HELIOS_UNROLL
   for (int r = 0; r < Rows; ++r) {
+    HELIOS_UNROLL
     for (int t = 0; t < Tiles; ++t) sums[r][t] = zeros();
   }
-  Product::template add<Rows, Tiles>(matrix, tile, rows, sums);
+  Product::template add<Rows, Tiles>(matrix, tile, rows, ahead, sums);
+  if (out.accumulate) {
+    HELIOS_UNROLL
+    for (int r = 0; r < Rows; ++r) {
+      HELIOS_UNROLL
+      for (int t = 0; t < Tiles; ++t) {
+        sums[r][t] = load(out.at + r * out.stride + t * kTileOutputs) + sums[r][t];
+      }
+    }
+  }
+  HELIOS_UNROLL
   for (int r = 0; r < Rows; ++r) {
-    for (int t = 0; t < Tiles; ++t) store(out.at[r][first + t], sums[r][t]);
+    HELIOS_UNROLL
+    for (int t = 0; t < Tiles; ++t) store(out.at + r * out.stride + t * kTileOutputs, sums[r][t]);
   }
 }
 
 template <class Product, int Rows>
 constexpr void fill_rows(TileProduct& table) {
-  constexpr int kTiles = Rows == 1 ? Product::kSingleRowTiles : Product::kTiles;
+  constexpr int kTiles = Product::tiles(Rows);
   table.by_tiles[Rows][0] = multiply<Product, Rows, 1>;
   if constexpr (kTiles >= 2) table.by_tiles[Rows][1] = multiply<Product, Rows, 2>;
   if constexpr (kTiles >= 4) table.by_tiles[Rows][2] = multiply<Product, Rows, 4>;
@@ -111,42 +134,61 @@ HELIOS_INLINE Blocking blocking(const TileProduct& product, std::int32_t choice)
   }
 }
 
-// One row block and one group of tiles, in the widest steps that packing and blocking have.
-HELIOS_INLINE void multiply_group(const TileProduct& product, const TileMatrix& matrix,
-                                  const std::byte* const* rows, int row_count, bool wide,
-                                  std::int64_t tile, int tiles, GroupSums& sums) {
-  const MultiplyFunction* by_tiles = product.by_tiles[row_count];
-  int t = 0;
-  for (int step = wide ? 2 : 0; step >= 0; --step) {
-    if (by_tiles[step] == nullptr) continue;
-    for (; t + (1 << step) <= tiles; t += 1 << step) {
-      by_tiles[step](matrix, tile + t, rows, sums, t);
-    }
-  }
+// The widest step, as a power of two, in which a product takes `tiles` tiles of `rows` rows.
+HELIOS_INLINE int widest_step(const TileProduct& product, int rows, int tiles) {
+  int step = tiles >= 4 ? 2 : tiles >= 2 ? 1 : 0;
+  while (product.by_tiles[rows][step] == nullptr) --step;
+  return step;
 }
 
 // Rows from which on a pass over the matrix is divided over rows as well as outputs: with this many,
 // loading a group's weights again for each chunk costs little, and pieces come out even.
 inline constexpr std::int64_t kChunkRows = 64;
 
-// Calls `epilogue(first_row, rows, first_tile, tiles, sums)` for every row block and group of
-// tiles of this piece's share. Groups start at multiples of `unit` tiles (1, 2 or 4) and hold up
-// to kGroupTiles.
+// Runs an epilogue for all row blocks and tiles of this piece's share: for each first
+// `epilogue.begin(first_row, rows, first_tile, tiles, sums)`, which says where the sums go and may
+// ask for that memory; then, with the same arguments, `epilogue.finish`. Blocks start at multiples
+// of `unit` tiles (1, 2 or 4) and hold at least `unit`, at most kGroupTiles; so small that the
+// processor writes one block's outputs while it computes the next.
 template <class Epilogue>
 HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
                                   const ActivationMatrix& x, int unit, const Piece& piece,
                                   const Blocking& blocking, const Epilogue& epilogue) {
   GroupSums sums;
+  // One block of rows, tiles [tile, tile + tiles).
+  const auto block = [&](std::int64_t row, int rows, std::int64_t tile, int tiles,
+                         const Ahead& ahead) {
+    const SumRows out = epilogue.begin(row, rows, tile, tiles, sums);
+    const ActivationRows those{x.base + row * x.row_nbytes, x.row_nbytes};
+    for (int t = 0; t < tiles;) {
+      const int step = widest_step(product, rows, blocking.wide ? tiles - t : 1);
+      product.by_tiles[rows][step](matrix, tile + t, those, ahead,
+                                   {out.at + t * kTileOutputs, out.stride, out.accumulate});
+      t += 1 << step;
+    }
+    epilogue.finish(row, rows, tile, tiles, sums);
+  };
+  // Up to kGroupTiles tiles and any rows, in row blocks of even size. All rows pass over the tiles
+  // of one step before the next one, so that its weights are read from the nearest cache.
   const auto run = [&](std::int64_t tile, std::int64_t end_tile, std::int64_t row,
                        std::int64_t end_row) {
-    const int tiles = static_cast<int>(end_tile - tile);
-    for (; row < end_row; row += blocking.rows) {
-      const int rows = static_cast<int>(
-          end_row - row < blocking.rows ? end_row - row : std::int64_t{blocking.rows});
-      const std::byte* pointers[kMaximumRows];
-      for (int r = 0; r < rows; ++r) pointers[r] = x.base + (row + r) * x.row_nbytes;
-      multiply_group(product, matrix, pointers, rows, blocking.wide, tile, tiles, sums);
-      epilogue(row, rows, tile, tiles, sums);
+    const std::int64_t rows = end_row - row;
+    const std::int64_t blocks = ceil_divide(rows, blocking.rows);
+    const int least = static_cast<int>(rows / blocks);
+    const std::int64_t larger = rows % blocks;
+    while (tile < end_tile) {
+      const int left = static_cast<int>(end_tile - tile);
+      // The smallest blocks take the widest steps.
+      const int widest = 1 << widest_step(product, least, blocking.wide ? left : 1);
+      const int least_tiles = unit > kPassTiles ? unit : left < kPassTiles ? left : kPassTiles;
+      const int tiles = widest > least_tiles ? widest : least_tiles;
+      std::int64_t first = row;
+      for (std::int64_t i = 0; i < blocks; ++i) {
+        const int count = least + (i < larger ? 1 : 0);
+        block(first, count, tile, tiles, {static_cast<int>(i), static_cast<int>(blocks), tiles});
+        first += count;
+      }
+      tile += tiles;
     }
   };
   const auto smaller = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
@@ -163,15 +205,13 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
       }
       return;
     }
-    const std::int64_t row_blocks = ceil_divide(rows, blocking.rows);
     const std::int64_t chunks = ceil_divide(rows, kChunkRows);
     const Range share = piece.share(ceil_divide(matrix.tiles, kGroupTiles) * chunks);
     for (std::int64_t item = share.begin; item < share.end; ++item) {
       const std::int64_t tile = item / chunks * kGroupTiles;
       const std::int64_t chunk = item % chunks;
-      run(tile, smaller(tile + kGroupTiles, matrix.tiles),
-          first + row_blocks * chunk / chunks * blocking.rows,
-          first + smaller(row_blocks * (chunk + 1) / chunks * blocking.rows, rows));
+      run(tile, smaller(tile + kGroupTiles, matrix.tiles), first + rows * chunk / chunks,
+          first + rows * (chunk + 1) / chunks);
     }
   };
   const std::int64_t panel = blocking.panel > 0 ? blocking.panel : x.rows;

@@ -13,6 +13,15 @@
 
 #include "../inlining.h"
 
+// HELIOS_UNROLL stands before a loop of few rounds over an array that is to live in registers:
+// unrolled so early that the compiler can keep its elements there from the first one on. Where
+// registers are few it makes things slower.
+#if defined(HELIOS_AVX512)
+#define HELIOS_UNROLL _Pragma("GCC unroll 16")
+#else
+#define HELIOS_UNROLL
+#endif
+
 #if defined(HELIOS_AVX512)
 #include "vector_avx512.h"
 #elif defined(HELIOS_AVX2)
@@ -46,6 +55,8 @@ HELIOS_INLINE std::uint16_t float_to_bf16(float value) {
 
 // A hint only: touches nothing, whatever the address.
 HELIOS_INLINE void prefetch(const void* at) { __builtin_prefetch(at, 0, 3); }
+// The same for memory that will be written: takes the line from other cores' caches.
+HELIOS_INLINE void prefetch_to_write(const void* at) { __builtin_prefetch(at, 1, 3); }
 
 // First `count` lanes of memory (any count, 16 and more meaning all), zero elsewhere.
 HELIOS_INLINE Floats load_up_to(const float* at, std::int64_t count) {

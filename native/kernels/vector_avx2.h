@@ -235,12 +235,13 @@ HELIOS_INLINE Floats odd_of(Pairs a) {
 // Two bf16 activations, in every lane.
 struct PairBroadcast { Floats even, odd; };
 HELIOS_INLINE PairBroadcast broadcast_pair(const std::uint16_t* at) {
-  std::uint32_t two;
+  std::int32_t two;
   __builtin_memcpy(&two, at, 4);
-  const std::uint32_t bits[2] = {two << 16, two & 0xffff0000u};
-  float values[2];
-  __builtin_memcpy(values, bits, 8);
-  return {broadcast(values[0]), broadcast(values[1])};
+  const __m256i pair = _mm256_set1_epi32(two);
+  const __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+  const __m256 odd = _mm256_castsi256_ps(
+      _mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  return {{even, even}, {odd, odd}};
 }
 HELIOS_INLINE Floats dot_pairs(Floats sum, Pairs w, PairBroadcast x) {
   return fused(odd_of(w), x.odd, fused(even_of(w), x.even, sum));
@@ -267,8 +268,10 @@ HELIOS_INLINE double total(Doubles sum) {
 }
 
 // Register tiles that fit 16 registers.
-inline constexpr int kFloatRows = 4, kFloatTiles = 1;
-inline constexpr int kQuantisedRows = 2, kQuantisedTiles = 1;
+inline constexpr int kFloatRows = 4, kQuantisedRows = 2;
+constexpr int float_tiles(int rows) { return rows == 1 ? 4 : 1; }
+constexpr int quantised_tiles(int, int) { return 1; }
+inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 2;
 inline constexpr int kMixQueries = 1, kMixVectors = 4;
 inline constexpr int kLaneVectors = 2, kLaneTokens = 3, kLaneElements = 3;

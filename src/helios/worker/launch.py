@@ -4,6 +4,7 @@ asyncio and everything else that it needs itself: the model loads meanwhile.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,9 @@ import msgspec
 from helios.errors import HeliosError
 from helios.worker.options import WorkerOptions
 
+# numpy's threads for matrices: a worker multiplies none, and starting them costs tens of
+# milliseconds of a processor that loads the model meanwhile.
+_ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
 
 
@@ -69,6 +73,7 @@ def launch(
             [*command, ",".join(map(str, descriptors)), encoded],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
+            env=_ENVIRONMENT | os.environ,
         )
     finally:
         for _, theirs in pairs:

@@ -1,0 +1,1 @@
+"""Parts of benchmarks/versus.py: peers' environments and files, drivers, clients, the table."""
