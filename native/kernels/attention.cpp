@@ -158,7 +158,8 @@ class TileRun {
   }
 
   // Scores of a page are computed between the softmax of the page before it and its mix, which
-  // then needn't wait for that softmax.
+  // then needn't wait for that softmax. Keys are prefetched as the keys before them are read, and
+  // values likewise: all at once would fill the core's miss buffers and leave them idle after.
   void add_pages_to_few(const Item& item, const Tile& tile) {
     if (item.first_page == item.end_page) return;
     float* scores = tile.scores;
@@ -174,8 +175,10 @@ class TileRun {
         elements = a_.page(item.row, n + 1, item.kv_head);
         ahead = ahead_.next();
         score_few(g_, tile, elements, ahead, page_, other);
+        mix_few(g_, tile, spans, now, elements.keys != nullptr ? elements : ahead, page_, scores);
+      } else {
+        mix_few(g_, tile, spans, now, ahead, page_, scores);
       }
-      mix_few(g_, tile, spans, now, page_, scores);
       float* const used = scores;
       scores = other;
       other = used;

@@ -41,7 +41,6 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const float* queries, Elemen
     Floats key[Vectors];
     const std::int64_t first = d * g.page_tokens + token;
     prefetch(next.keys + first);
-    prefetch(next.values + first);
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = first + v * kLanes;
       key[v] = Vectors > 1 ? keys.all(at) : keys.up_to(at, g.page_tokens - token);
@@ -142,7 +141,8 @@ inline void softmax_step(const Geometry& g, const Tile& tile, const QuerySpans& 
 // always whole, a single one may be the head's ragged end.
 template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void mix_vectors(const Geometry& g, float* mixed, const float* weights,
-                               Elements values, TokenSpan span, std::int64_t d) {
+                               Elements values, const std::uint16_t* ahead, TokenSpan span,
+                               std::int64_t d) {
   Floats sums[Queries][Vectors];
   const std::int64_t count = Vectors > 1 ? Vectors * kLanes : g.head_dim - d;
   mixed += d;
@@ -155,6 +155,7 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, float* mixed, const float* wei
     Floats value[Vectors];
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = t * g.head_dim + d + v * kLanes;
+      if (v % 2 == 0) prefetch(ahead + at);
       value[v] = Vectors > 1 ? values.all(at) : values.up_to(at, count);
     }
     for (int q = 0; q < Queries; ++q) {
@@ -171,16 +172,17 @@ HELIOS_INLINE void mix_vectors(const Geometry& g, float* mixed, const float* wei
 
 template <int Queries, class Elements>
 inline void mix_range(const Geometry& g, const Tile& tile, std::int64_t first,
-                      const float* weights, Elements values, TokenSpan span) {
+                      const float* weights, Elements values, const std::uint16_t* ahead,
+                      TokenSpan span) {
   if (span.begin >= span.end) return;
   float* mixed = tile.mixed + first * g.head_dim;
   weights += first * g.padded_page_tokens;
   std::int64_t d = 0;
   for (; d + kMixVectors * kLanes <= g.head_dim; d += kMixVectors * kLanes) {
-    mix_vectors<Queries, kMixVectors>(g, mixed, weights, values, span, d);
+    mix_vectors<Queries, kMixVectors>(g, mixed, weights, values, ahead, span, d);
   }
   for (; d < g.head_dim; d += kLanes) {
-    mix_vectors<Queries, 1>(g, mixed, weights, values, span, d);
+    mix_vectors<Queries, 1>(g, mixed, weights, values, ahead, span, d);
   }
 }
 
@@ -188,7 +190,8 @@ inline void mix_range(const Geometry& g, const Tile& tile, std::int64_t first,
 // after is each query's own.
 template <int Queries, class Elements>
 inline void mix_group(const Geometry& g, const Tile& tile, std::int64_t first,
-                      const QuerySpans& spans, const float* weights, Elements values) {
+                      const QuerySpans& spans, const float* weights, Elements values,
+                      const std::uint16_t* ahead) {
   TokenSpan common{0, g.page_tokens};
   for (int q = 0; q < Queries; ++q) {
     const TokenSpan span = spans.of[first + q];
@@ -198,29 +201,30 @@ inline void mix_group(const Geometry& g, const Tile& tile, std::int64_t first,
   const bool shared = common.begin < common.end;
   for (int q = 0; q < Queries; ++q) {
     const TokenSpan span = spans.of[first + q];
-    mix_range<1>(g, tile, first + q, weights, values,
+    mix_range<1>(g, tile, first + q, weights, values, ahead,
                  {span.begin, shared ? common.begin : span.end});
   }
   if (!shared) return;
-  mix_range<Queries>(g, tile, first, weights, values, common);
+  mix_range<Queries>(g, tile, first, weights, values, ahead, common);
   for (int q = 0; q < Queries; ++q) {
-    mix_range<1>(g, tile, first + q, weights, values, {common.end, spans.of[first + q].end});
+    mix_range<1>(g, tile, first + q, weights, values, ahead,
+                 {common.end, spans.of[first + q].end});
   }
 }
 
 template <class Elements>
 inline void mix_page(const Geometry& g, const Tile& tile, const QuerySpans& spans,
-                     const float* weights, Elements values) {
+                     const float* weights, Elements values, const std::uint16_t* ahead) {
   std::int64_t q = 0;
   for (; q + kMixQueries <= tile.count; q += kMixQueries) {
-    mix_group<kMixQueries>(g, tile, q, spans, weights, values);
+    mix_group<kMixQueries>(g, tile, q, spans, weights, values, ahead);
   }
   if constexpr (kMixQueries > 4) {
-    for (; q + 4 <= tile.count; q += 4) mix_group<4>(g, tile, q, spans, weights, values);
-    for (; q + 3 <= tile.count; q += 3) mix_group<3>(g, tile, q, spans, weights, values);
+    for (; q + 4 <= tile.count; q += 4) mix_group<4>(g, tile, q, spans, weights, values, ahead);
+    for (; q + 3 <= tile.count; q += 3) mix_group<3>(g, tile, q, spans, weights, values, ahead);
   }
   if constexpr (kMixQueries > 1) {
-    for (; q < tile.count; ++q) mix_group<1>(g, tile, q, spans, weights, values);
+    for (; q < tile.count; ++q) mix_group<1>(g, tile, q, spans, weights, values, ahead);
   }
 }
 
@@ -249,13 +253,20 @@ inline QuerySpans query_spans(const Geometry& g, const Tile& tile, std::int64_t 
 }
 
 inline void mix_few(const Geometry& g, const Tile& tile, const QuerySpans& spans,
-                    const PageElements& elements, float* page, const float* weights) {
+                    const PageElements& elements, const PageElements& next, float* page,
+                    const float* weights) {
+  // What the mix doesn't come by.
+  for (std::int64_t t = spans.of[tile.count - 1].end; t < g.page_tokens; ++t) {
+    for (std::int64_t d = 0; d < g.head_dim; d += 2 * kLanes) {
+      prefetch(next.values + t * g.head_dim + d);
+    }
+  }
   if (elements.keys == nullptr) return;
   if (tile.count > kScoreQueries) {
     widen_page(elements.values, g.page_elements(), page);
-    mix_page(g, tile, spans, weights, WidenedElements{page});
+    mix_page(g, tile, spans, weights, WidenedElements{page}, next.values);
   } else {
-    mix_page(g, tile, spans, weights, StoredElements{elements.values});
+    mix_page(g, tile, spans, weights, StoredElements{elements.values}, next.values);
   }
 }
 
