@@ -178,6 +178,7 @@ def _vllm(files: Files, threads: int) -> Server:
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CACHE_ROOT": str(files.cache / "vllm"),
+        "TORCHINDUCTOR_CACHE_DIR": str(files.cache / "vllm/inductor"),
         "HF_HUB_OFFLINE": "1",
         "LD_PRELOAD": ":".join(map(str, libraries)),
     }
