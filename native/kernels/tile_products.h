@@ -275,7 +275,7 @@ HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
 template <class Layout, int Planes>
 struct ProductBlocks {
   static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
-  static constexpr int tiles(int rows) { return quantised_tiles(rows, Planes); }
+  static constexpr int tiles(int rows) { return quantised_tiles(rows); }
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
@@ -387,7 +387,7 @@ struct LayoutQ8_0 {
 template <int Planes>
 struct ProductQ6_K {
   static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
-  static constexpr int tiles(int rows) { return quantised_tiles(rows, Planes); }
+  static constexpr int tiles(int rows) { return quantised_tiles(rows); }
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
