@@ -288,8 +288,12 @@ struct ProductBlocks {
     const std::byte* m_plane = d_plane + matrix.tiles * blocks * 32;
     PlaneAhead<Rows, Tiles, Layout::kBlockNbytes> next(
         matrix.base + tile * blocks * Layout::kBlockNbytes, blocks, ahead);
+    // Of the small planes, one a row block.
+    const std::byte* next_scales = (Layout::kHasOffset && ahead.index % 2 == 1 ? m_plane : d_plane) +
+                                   (tile + ahead.tiles) * blocks * 32;
     for (std::int64_t b = 0; b < blocks; ++b) {
       next.ask();
+      if constexpr (Rows > 1) prefetch(next_scales + b * Tiles * 32);
       const std::uint8_t* q[Tiles];
       const std::int8_t* x[Rows * Planes];
       HELIOS_UNROLL
