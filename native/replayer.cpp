@@ -78,7 +78,7 @@ void Replayer::submit(int program, std::uint64_t sequence) {
   Submission& submission = ring_[sequence % kRing];
   submission.progress.close();
   submission.program = programs_[static_cast<std::size_t>(program)].get();
-  submission.progress.reset(submission.program->size());
+  submission.progress.reset(submission.program->size(), threads_);
   submission.progress.open(sequence);
   submitted_count_ = sequence;
   submitted_.raise(sequence);
@@ -131,8 +131,9 @@ void Replayer::run(Submission& submission, std::uint64_t sequence, int worker) {
   Progress& progress = submission.progress;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const std::uint32_t pieces = program.pieces(i);
-    for (;;) {
-      const std::uint32_t piece = progress.take(i, pieces);
+    std::uint32_t mine = 0;
+    for (;; ++mine) {
+      const std::uint32_t piece = progress.take(i, worker, pieces);
       if (piece >= pieces) break;
       if (piece == 0) {
         if (i == 0) submission.start_ns = now_ns();
@@ -140,11 +141,11 @@ void Replayer::run(Submission& submission, std::uint64_t sequence, int worker) {
       }
       program.kernel(i).function(program.launch(i), {static_cast<int>(piece),
                                                      static_cast<int>(pieces), scratch_.of(worker)});
-      progress.finish_piece(i, pieces);
     }
+    if (mine > 0) progress.finish(i, worker, mine);
     progress.wait(i, pieces);
   }
-  if (progress.take(program.size(), 1) != 0) return;
+  if (progress.take(program.size(), worker, 1) != 0) return;
   if (program.size() == 0) submission.start_ns = now_ns();
   submission.end_ns = now_ns();
   completed_.raise(sequence);

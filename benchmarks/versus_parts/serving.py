@@ -81,6 +81,7 @@ def measure(server: RunningServer, draw: random.Random) -> Iterator[tuple[Row, f
     yield Row.HTTP_8, server.wave(draw, 8, PROMPT_TOKENS, OUTPUT_TOKENS).output_rate
     firsts = [server.wave(draw, 1, LONG_PROMPT_TOKENS, 2) for _ in range(_REPEATS_ALONE)]
     yield Row.FIRST_TOKEN, median((one.exchanges[0].first_s or 0.0) * 1e3 for one in firsts)
+    server.wave(draw, 8, LONG_PROMPT_TOKENS, OUTPUT_TOKENS)
     memory = server.memory()
     yield Row.SERVING_RSS, memory.rss_nbytes / 1e6
     yield Row.SERVING_PSS, memory.pss_nbytes / 1e6

@@ -4,6 +4,7 @@
 #include "norm.h"
 #include "paging.h"
 #include "rotation.h"
+#include "transpose.h"
 
 namespace helios::HELIOS_ISA {
 namespace {
@@ -32,6 +33,73 @@ HELIOS_INLINE void normalise(float* head, std::int64_t head_dim, const float* we
   }
 }
 
+constexpr std::int64_t kTurnedTokens = 8;
+
+struct Cache {
+  std::int64_t heads;
+  std::int64_t head_dim;
+  std::int64_t page_tokens;
+  std::uint16_t* k_plane;
+  std::uint16_t* v_plane;
+
+  HELIOS_INLINE std::int64_t base(std::int64_t page, std::int64_t head) const {
+    return (page * heads + head) * head_dim * page_tokens;
+  }
+};
+
+// Tokens that are stored together: beside each other in one page, in consecutive rows.
+struct Run {
+  const float* keys;  // of the first row's first head; the values follow all keys
+  std::int64_t stride;
+  std::int64_t page;
+  std::int64_t index;
+  std::int64_t count;
+};
+
+// A page holds its keys transposed.
+void store_keys(const Cache& cache, const Run& run, std::int64_t head) {
+  const float* keys = run.keys + head * cache.head_dim;
+  std::uint16_t* out = cache.k_plane + cache.base(run.page, head) + run.index;
+  std::int64_t d = 0;
+  // Where there are enough tokens, sixteen elements of each are turned round in registers.
+  if (run.count >= kTurnedTokens) {
+    alignas(64) float block[kLanes * kLanes];
+    for (; d + kLanes <= cache.head_dim; d += kLanes) {
+      transpose_block(
+          [&](int i) { return keys + (i < run.count ? i : 0) * run.stride + d; }, block, kLanes);
+      for (int i = 0; i < kLanes; ++i) {
+        store_f16_up_to(out + (d + i) * cache.page_tokens, load(block + i * kLanes), run.count);
+      }
+    }
+  }
+  for (std::int64_t r = 0; r < run.count; ++r) {
+    for (std::int64_t e = d; e < cache.head_dim; e += kLanes) {
+      const std::int64_t left = cache.head_dim - e;
+      const std::int64_t count = left < kLanes ? left : std::int64_t{kLanes};
+      std::uint16_t elements[kLanes];
+      store_f16_up_to(elements, load_up_to(keys + r * run.stride + e, count), count);
+      for (std::int64_t i = 0; i < count; ++i) {
+        out[(e + i) * cache.page_tokens + r] = elements[i];
+      }
+    }
+  }
+}
+
+void store_run(const Cache& cache, const Run& run) {
+  for (std::int64_t h = 0; h < cache.heads; ++h) {
+    store_keys(cache, run, h);
+    const float* value = run.keys + (cache.heads + h) * cache.head_dim;
+    std::uint16_t* out =
+        cache.v_plane + cache.base(run.page, h) + run.index * cache.head_dim;
+    for (std::int64_t r = 0; r < run.count; ++r, value += run.stride, out += cache.head_dim) {
+      for (std::int64_t d = 0; d < cache.head_dim; d += kLanes) {
+        const std::int64_t count = cache.head_dim - d;
+        store_f16_up_to(out + d, load_up_to(value + d, count), count);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void run_rope_and_cache(const Launch& launch, const Piece& piece) {
@@ -41,22 +109,24 @@ void run_rope_and_cache(const Launch& launch, const Piece& piece) {
   const std::int64_t head_dim = launch.integer(kHeadDim);
   const std::int64_t page_tokens = launch.integer(kPageTokens);
   const std::int64_t half = head_dim / 2;
+  const std::int64_t width = (q_heads + 2 * kv_heads) * head_dim;
   const float epsilon = launch.real(kEpsilon);
   const float factor = launch.real(kAttentionFactor);
   const auto* positions = launch.read<std::int32_t>(kPositions);
   const auto* slots = launch.read<std::int32_t>(kSlot);
   const auto* q_norm = launch.read<float>(kQNorm);
   const auto* k_norm = launch.read<float>(kKNorm);
-  auto* k_plane = launch.write<std::uint16_t>(kKPlane);
-  auto* v_plane = launch.write<std::uint16_t>(kVPlane);
+  const Cache cache{kv_heads, head_dim, page_tokens, launch.write<std::uint16_t>(kKPlane),
+                    launch.write<std::uint16_t>(kVPlane)};
   const PageTable table = page_table(launch, kPageTable, kKPlane, kVPlane, kv_heads * head_dim,
                                      page_tokens, launch.integer(kTablePages));
   auto* cosines = reinterpret_cast<float*>(piece.scratch);
   float* sines = cosines + half;
 
   const Range share = piece.share(launch.rows());
+  Run run{nullptr, width, -1, 0, 0};
   for (std::int64_t r = share.begin; r < share.end; ++r) {
-    float* row = launch.write<float>(kQkv) + r * (q_heads + 2 * kv_heads) * head_dim;
+    float* row = launch.write<float>(kQkv) + r * width;
     const std::int32_t position = positions[r];
     if (position < 0) continue;
     rotations(position, launch.read<float>(kInverseFrequency), half, factor, cosines, sines);
@@ -68,24 +138,16 @@ void run_rope_and_cache(const Launch& launch, const Piece& piece) {
     const std::int64_t page = table.page_of(slots[r], position / page_tokens);
     if (page < 0) continue;
     const std::int64_t index = position % page_tokens;
-    for (std::int64_t h = 0; h < kv_heads; ++h) {
-      const float* key = row + (q_heads + h) * head_dim;
-      const float* value = key + kv_heads * head_dim;
-      const std::int64_t base = (page * kv_heads + h) * head_dim * page_tokens;
-      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-        const std::int64_t count = head_dim - d < kLanes ? head_dim - d : std::int64_t{kLanes};
-        std::uint16_t elements[kLanes];
-        store_f16_up_to(elements, load_up_to(key + d, count), count);
-        for (std::int64_t i = 0; i < count; ++i) {
-          k_plane[base + (d + i) * page_tokens + index] = elements[i];
-        }
-      }
-      std::uint16_t* values = v_plane + base + index * head_dim;
-      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-        store_f16_up_to(values + d, load_up_to(value + d, head_dim - d), head_dim - d);
-      }
+    const float* keys = row + q_heads * head_dim;
+    if (run.count > 0 && run.count < kLanes && page == run.page &&
+        index == run.index + run.count && keys == run.keys + run.count * width) {
+      ++run.count;
+      continue;
     }
+    store_run(cache, run);
+    run = {keys, width, page, index, 1};
   }
+  store_run(cache, run);
 }
 
 }  // namespace helios::HELIOS_ISA

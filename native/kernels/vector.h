@@ -86,7 +86,11 @@ HELIOS_INLINE Floats load_f16_up_to(const std::uint16_t* at, std::int64_t count)
 // Clamps to the largest finite f16.
 HELIOS_INLINE void store_f16_up_to(std::uint16_t* at, Floats value, std::int64_t count) {
   const Floats finite = minimum(broadcast(65504.0f), maximum(broadcast(-65504.0f), value));
-  store_f16_partial(at, finite, static_cast<int>(count < kLanes ? count : kLanes));
+  if (count >= kLanes) {
+    store_f16(at, finite);
+  } else {
+    store_f16_partial(at, finite, static_cast<int>(count));
+  }
 }
 
 // e^x with a relative error of about 1e-7; 0 below -86, infinite above 88.7, NaN for NaN.

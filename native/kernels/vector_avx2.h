@@ -135,12 +135,15 @@ HELIOS_INLINE Floats load_f16_partial(const std::uint16_t* at, int count) {
   for (int i = 0; i < count; ++i) lanes[i] = at[i];
   return load_f16(lanes);
 }
+HELIOS_INLINE void store_f16(std::uint16_t* at, Floats a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at),
+                   _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at + 8),
+                   _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+}
 HELIOS_INLINE void store_f16_partial(std::uint16_t* at, Floats a, int count) {
-  alignas(16) std::uint16_t lanes[16];
-  _mm_store_si128(reinterpret_cast<__m128i*>(lanes),
-                  _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT));
-  _mm_store_si128(reinterpret_cast<__m128i*>(lanes + 8),
-                  _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT));
+  std::uint16_t lanes[16];
+  store_f16(lanes, a);
   for (int i = 0; i < count; ++i) at[i] = lanes[i];
 }
 HELIOS_INLINE Floats load_int8(const std::int8_t* at) {

@@ -97,6 +97,10 @@ HELIOS_INLINE Floats load_f16(const std::uint16_t* at) {
 HELIOS_INLINE Floats load_f16_partial(const std::uint16_t* at, int count) {
   return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count), at))};
 }
+HELIOS_INLINE void store_f16(std::uint16_t* at, Floats a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at),
+                      _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
 HELIOS_INLINE void store_f16_partial(std::uint16_t* at, Floats a, int count) {
   _mm256_mask_storeu_epi16(at, first_lanes(count),
                            _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));

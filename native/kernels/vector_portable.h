@@ -163,6 +163,7 @@ HELIOS_INLINE void store_f16_partial(std::uint16_t* at, Floats a, int count) {
   __builtin_memcpy(lanes, &a, 64);
   for (int i = 0; i < count; ++i) at[i] = float_to_f16(lanes[i]);
 }
+HELIOS_INLINE void store_f16(std::uint16_t* at, Floats a) { store_f16_partial(at, a, 16); }
 HELIOS_INLINE Floats load_int8(const std::int8_t* at) {
   Floats a;
   for (int i = 0; i < 16; ++i) a.part[i / 4][i % 4] = at[i];
