@@ -14,6 +14,7 @@ struct TileMatrix {
   const std::byte* base;
   std::int64_t tiles;
   std::int64_t width;
+  Packing packing;
 };
 
 // Activation rows that follow each other in memory.
