@@ -5,6 +5,8 @@
 #pragma once
 
 #include "../launch.h"
+#include "block_products.h"
+#include "q6_k_products.h"
 #include "tile_products.h"
 
 namespace helios::HELIOS_ISA {
