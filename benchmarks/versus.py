@@ -12,7 +12,8 @@ FOLDER/versus.json.
 
 A virtual machine's processors may be moved about between passes, which changes what a barrier costs
 many times over: what a cache line takes from one to the other is measured before and after each
-turn. `--quick` is two passes of the fastest peers; disk: about 10 GB in all.
+turn. `--quick` is two passes of each engine's fastest forms, without vLLM (which takes a minute to
+start) and without perplexity. Disk: about 15 GB in all.
 """
 
 from __future__ import annotations
@@ -47,9 +48,7 @@ def taking_part(
     chosen = [
         one
         for one in every
-        if one.peer == OURS
-        or one.name in asked
-        or (one.peer in asked and (one.quick or not arguments.quick or bool(arguments.peers)))
+        if one.name in asked or (one.peer in (OURS, *asked) and (one.quick or not arguments.quick))
     ]
     # Checkpoints and the float32 reference are made by transformers, whoever takes part.
     for peer in dict.fromkeys(["transformers", *(one.peer for one in chosen if one.peer != OURS)]):
@@ -88,16 +87,16 @@ def main() -> None:
     parser.add_argument(
         "--peers", help=f"some of: {', '.join(ENVIRONMENTS)}; or single ones, as tables name them"
     )
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"default: {', '.join(PARTS)}")
+    parser.add_argument("--parts", help=f"default: {','.join(PARTS)}; a quick run's: rates,http")
     parser.add_argument("--passes", type=int)
-    parser.add_argument("--quick", action="store_true", help="two passes, the fastest peers")
+    parser.add_argument("--quick", action="store_true", help="two passes, the fastest forms")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--text", type=Path, default=TEXT, help="whose perplexity is measured")
     arguments = parser.parse_args()
     if (arguments.core is None) != (arguments.accept is None):
         raise SystemExit("--core and --accept go together")
     arguments.passes = arguments.passes or (2 if arguments.quick else 5)
-    parts = arguments.parts.split(",")
+    parts = (arguments.parts or ",".join(PARTS[:2] if arguments.quick else PARTS)).split(",")
     # What was started must end when this does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 

@@ -109,7 +109,8 @@ def contestants(files: Files, threads: int, ours: OurCore | None) -> list[Contes
 
         weights = Weights.BF16 if form == "bf16" else Weights.OTHER
         served = servers if form == "as-stored" else None
-        return Contestant(OURS, form, weights, driver, served, lambda: core().folder)
+        quick = form in ("as-stored", "bf16")
+        return Contestant(OURS, form, weights, driver, served, lambda: core().folder, quick)
 
     def llama_cpp(form: str, quick: bool) -> Contestant:
         tools = llama_cpp_tools(files.cache)

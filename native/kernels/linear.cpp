@@ -11,7 +11,6 @@ namespace {
 struct Projection {
   TileMatrix matrix;
   ActivationMatrix x;
-  Packing packing;
   Format format;
   std::int64_t outputs;
   const float* bias;
@@ -55,7 +54,7 @@ struct FloatRows {
 };
 
 void project(const Projection& p, const Piece& piece, std::int32_t choice) {
-  const TileProduct& product = tile_product(p.packing, p.format);
+  const TileProduct& product = tile_product(p.matrix.packing, p.format);
   for_each_group(product, p.matrix, p.x, 1, piece, blocking(product, choice), FloatRows{p});
 }
 
@@ -64,9 +63,9 @@ Projection projection(const Launch& launch) {
   const std::int64_t width = launch.integer(kWidth);
   const std::int64_t outputs = launch.integer(kOutputs);
   const auto format = static_cast<Format>(launch.integer(kFormat));
-  return {{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width},
+  return {{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width,
+           static_cast<Packing>(launch.integer(kPacking))},
           {launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)},
-          static_cast<Packing>(launch.integer(kPacking)),
           format,
           outputs,
           launch.read<float>(kBias),
@@ -92,9 +91,9 @@ void run_tune_linear(const Launch& launch, const Piece&) {
   const auto format = static_cast<Format>(launch.integer(kFormat));
   auto* x = launch.write<std::byte>(kX);
   fill_activations(format, x, rows, width);
-  const Projection p{{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width},
+  const Projection p{{launch.read<std::byte>(kWeight), ceil_divide(outputs, kTileOutputs), width,
+                      static_cast<Packing>(launch.integer(kPacking))},
                      {x, rows, row_nbytes(format, width)},
-                     static_cast<Packing>(launch.integer(kPacking)),
                      format,
                      outputs,
                      nullptr,

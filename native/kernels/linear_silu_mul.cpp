@@ -12,7 +12,6 @@ namespace {
 struct GatedProjection {
   TileMatrix matrix;
   ActivationMatrix x;
-  Packing packing;
   Format format;
   std::int64_t outputs;
   Format out_format;
@@ -63,7 +62,7 @@ struct GatedRows {
 void project(const GatedProjection& p, const Piece& piece, std::int32_t choice) {
   // A q8 block takes two pairs of gate and up.
   const int unit = is_quantised(p.out_format) ? 4 : 2;
-  const TileProduct& product = tile_product(p.packing, p.format);
+  const TileProduct& product = tile_product(p.matrix.packing, p.format);
   for_each_group(product, p.matrix, p.x, unit, piece, blocking(product, choice),
                  GatedRows{p, row_nbytes(p.out_format, p.outputs)});
 }
@@ -73,9 +72,9 @@ GatedProjection projection(const Launch& launch) {
   const std::int64_t width = launch.integer(kWidth);
   const std::int64_t outputs = launch.integer(kOutputs);
   const auto format = static_cast<Format>(launch.integer(kFormat));
-  return {{launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width},
+  return {{launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width,
+           static_cast<Packing>(launch.integer(kPacking))},
           {launch.read<std::byte>(kX), launch.rows(), row_nbytes(format, width)},
-          static_cast<Packing>(launch.integer(kPacking)),
           format,
           outputs,
           static_cast<Format>(launch.integer(kOutFormat)),
@@ -102,9 +101,9 @@ void run_tune_linear_silu_mul(const Launch& launch, const Piece&) {
   auto* x = launch.write<std::byte>(kX);
   fill_activations(format, x, rows, width);
   const GatedProjection p{
-      {launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width},
+      {launch.read<std::byte>(kWeight), 2 * outputs / kTileOutputs, width,
+       static_cast<Packing>(launch.integer(kPacking))},
       {x, rows, row_nbytes(format, width)},
-      static_cast<Packing>(launch.integer(kPacking)),
       format,
       outputs,
       out_format,

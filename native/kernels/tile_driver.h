@@ -144,6 +144,9 @@ HELIOS_INLINE int widest_step(const TileProduct& product, int rows, int tiles) {
 // Rows from which on a pass over the matrix is divided over rows as well as outputs: with this many,
 // loading a group's weights again for each chunk costs little, and pieces come out even.
 inline constexpr std::int64_t kChunkRows = 64;
+// Weights of at most so many bytes are read again for each chunk of rows, so that a worker meets few
+// rows, and those that it wrote in the launch before; of more, all rows pass over a group at a time.
+inline constexpr std::int64_t kNearNbytes = 2 << 20;
 
 // Runs an epilogue for all row blocks and tiles of this piece's share: for each first
 // `epilogue.begin(first_row, rows, first_tile, tiles, sums)`, which says where the sums go and may
@@ -206,10 +209,12 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
       return;
     }
     const std::int64_t chunks = ceil_divide(rows, kChunkRows);
-    const Range share = piece.share(ceil_divide(matrix.tiles, kGroupTiles) * chunks);
+    const std::int64_t groups = ceil_divide(matrix.tiles, kGroupTiles);
+    const bool by_rows = matrix.tiles * tile_nbytes(matrix.packing, matrix.width) <= kNearNbytes;
+    const Range share = piece.share(groups * chunks);
     for (std::int64_t item = share.begin; item < share.end; ++item) {
-      const std::int64_t tile = item / chunks * kGroupTiles;
-      const std::int64_t chunk = item % chunks;
+      const std::int64_t tile = (by_rows ? item % groups : item / chunks) * kGroupTiles;
+      const std::int64_t chunk = by_rows ? item / groups : item % chunks;
       run(tile, smaller(tile + kGroupTiles, matrix.tiles), first + rows * chunk / chunks,
           first + rows * (chunk + 1) / chunks);
     }

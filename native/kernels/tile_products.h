@@ -14,6 +14,7 @@ struct TileMatrix {
   const std::byte* base;
   std::int64_t tiles;
   std::int64_t width;
+  Packing packing;
 };
 
 // Activation rows that follow each other in memory.
@@ -275,7 +276,7 @@ HELIOS_INLINE void nibble_products(const std::uint8_t* const (&q)[Tiles],
 template <class Layout, int Planes>
 struct ProductBlocks {
   static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
-  static constexpr int tiles(int rows) { return quantised_tiles(rows, Planes); }
+  static constexpr int tiles(int rows) { return quantised_tiles(rows); }
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,
@@ -288,8 +289,12 @@ struct ProductBlocks {
     const std::byte* m_plane = d_plane + matrix.tiles * blocks * 32;
     PlaneAhead<Rows, Tiles, Layout::kBlockNbytes> next(
         matrix.base + tile * blocks * Layout::kBlockNbytes, blocks, ahead);
+    // Of the small planes, one a row block.
+    const std::byte* next_scales = (Layout::kHasOffset && ahead.index % 2 == 1 ? m_plane : d_plane) +
+                                   (tile + ahead.tiles) * blocks * 32;
     for (std::int64_t b = 0; b < blocks; ++b) {
       next.ask();
+      if constexpr (Rows > 1) prefetch(next_scales + b * Tiles * 32);
       const std::uint8_t* q[Tiles];
       const std::int8_t* x[Rows * Planes];
       HELIOS_UNROLL
@@ -387,7 +392,7 @@ struct LayoutQ8_0 {
 template <int Planes>
 struct ProductQ6_K {
   static constexpr int kRows = kQuantisedRows < Planes ? 1 : kQuantisedRows / Planes;
-  static constexpr int tiles(int rows) { return quantised_tiles(rows, Planes); }
+  static constexpr int tiles(int rows) { return quantised_tiles(rows); }
 
   template <int Rows, int Tiles>
   static HELIOS_INLINE void add(const TileMatrix& matrix, std::int64_t tile,

@@ -184,10 +184,8 @@ HELIOS_INLINE double total(Doubles sum) {
 // Register tiles that fit 32 registers.
 inline constexpr int kFloatRows = 6, kQuantisedRows = 6;
 constexpr int float_tiles(int) { return 4; }
-// `rows` of `planes` planes each. One row is bound by memory, which is read best as one stream.
-constexpr int quantised_tiles(int rows, int planes) {
-  return rows == 1 ? 1 : rows * planes <= 3 ? 4 : 2;
-}
+// One row is bound by memory, which is read best as one stream.
+constexpr int quantised_tiles(int rows) { return rows == 1 ? 1 : 2; }
 // Tiles that all rows of a pass meet before the next ones, at least: the fewer, the nearer stay the
 // weights, and the more often the rows come by.
 inline constexpr int kPassTiles = 1;

@@ -268,7 +268,7 @@ HELIOS_INLINE double total(Doubles sum) {
 // Register tiles that fit 16 registers of four lanes.
 inline constexpr int kFloatRows = 2, kQuantisedRows = 1;
 constexpr int float_tiles(int rows) { return rows == 1 ? 4 : 1; }
-constexpr int quantised_tiles(int, int) { return 1; }
+constexpr int quantised_tiles(int) { return 1; }
 inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 1;
 inline constexpr int kMixQueries = 1, kMixVectors = 2;
