@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../layouts.h"
+#include "four_vectors.h"
 #include "vector.h"
 
 namespace helios::HELIOS_ISA {
@@ -66,15 +67,66 @@ HELIOS_INLINE void write_q16_block(std::byte* row, std::int64_t width, std::int6
   block.write_scale(row + 2 * width, width / kBlock, offset / kBlock);
 }
 
+using FloatFour = float __attribute__((vector_size(16)));
+
+// Four blocks side by side, with the bits of one after the other.
+template <bool Wide>
+HELIOS_INLINE void write_four_blocks(std::byte* row, std::int64_t width, std::int64_t offset,
+                                     const float* values) {
+  constexpr float kLimit = Wide ? 32512.0f : 127.0f;
+  Floats vectors[4];
+  for (int i = 0; i < 4; ++i) {
+    const float* at = values + i * kBlock;
+    vectors[i] = maximum(absolute(load(at)), absolute(load(at + kLanes)));
+  }
+  float results[4];
+  largest_of_four(vectors, results);
+  const auto magnitudes = read_as<FloatFour>(results);
+  const FloatFour inverses = kLimit / magnitudes;
+  const auto usable = inverses < 3.0e38f;
+  const FloatFour none{};
+  const FloatFour scales = usable ? magnitudes / kLimit : none;
+  const FloatFour factors = usable ? inverses : none;
+  const Floats rounder = broadcast(kRounder);
+  for (int i = 0; i < 4; ++i) {
+    const float* at = values + i * kBlock;
+    const Floats factor = broadcast(factors[i]);
+    const Floats first = load(at) * factor + rounder - rounder;
+    const Floats second = load(at + kLanes) * factor + rounder - rounder;
+    auto* out = reinterpret_cast<std::int8_t*>(row) + offset + i * kBlock;
+    if (Wide) {
+      store_int16_planes(out, out + width, first);
+      store_int16_planes(out + kLanes, out + width + kLanes, second);
+    } else {
+      store_int8(out, first);
+      store_int8(out + kLanes, second);
+    }
+    vectors[i] = first + second;
+  }
+  total_of_four(vectors, results);
+  const FloatFour sums = scales * read_as<FloatFour>(results);
+  std::byte* at = row + (Wide ? 2 : 1) * width + 4 * (offset / kBlock);
+  __builtin_memcpy(at, &scales, sizeof scales);
+  __builtin_memcpy(at + 4 * (width / kBlock), &sums, sizeof sums);
+}
+
 HELIOS_INLINE void write_activation(Format format, std::byte* row, std::int64_t width,
                                     std::int64_t offset, const float* values,
                                     std::int64_t count) {
   if (format == Format::kQ8) {
-    for (std::int64_t i = 0; i < count; i += kBlock) {
+    std::int64_t i = 0;
+    for (; i + 4 * kBlock <= count; i += 4 * kBlock) {
+      write_four_blocks<false>(row, width, offset + i, values + i);
+    }
+    for (; i < count; i += kBlock) {
       write_q8_block(row, width, offset + i, load(values + i), load(values + i + 16));
     }
   } else if (format == Format::kQ16) {
-    for (std::int64_t i = 0; i < count; i += kBlock) {
+    std::int64_t i = 0;
+    for (; i + 4 * kBlock <= count; i += 4 * kBlock) {
+      write_four_blocks<true>(row, width, offset + i, values + i);
+    }
+    for (; i < count; i += kBlock) {
       write_q16_block(row, width, offset + i, load(values + i), load(values + i + 16));
     }
   } else if (format == Format::kBf16) {

@@ -228,12 +228,7 @@ HELIOS_INLINE void each_lanes(const Tile& tile, const Part& part) {
   for (; lane + kLaneVectors * kLanes <= tile.lanes; lane += kLaneVectors * kLanes) {
     part.template run<kLaneVectors>(lane);
   }
-  if constexpr (kLaneVectors > 2) {
-    for (; lane + 2 * kLanes <= tile.lanes; lane += 2 * kLanes) part.template run<2>(lane);
-  }
-  if constexpr (kLaneVectors > 1) {
-    for (; lane < tile.lanes; lane += kLanes) part.template run<1>(lane);
-  }
+  for (; lane < tile.lanes; lane += kLanes) part.template run<1>(lane);
 }
 
 // The two products of a page that every query attends to the whole of.

@@ -6,6 +6,9 @@
 
 namespace helios::HELIOS_ISA {
 
+// Elements that are written at once: four blocks, so that they are quantised together.
+constexpr std::int64_t kPart = 4 * kBlock;
+
 void run_rms_norm(const Launch& launch, const Piece& piece) {
   using namespace rms_norm;
   const std::int64_t width = launch.integer(kWidth);
@@ -20,9 +23,9 @@ void run_rms_norm(const Launch& launch, const Piece& piece) {
     const float* row = x + r * width;
     const float factor = rms_factor(row, width, epsilon);
     std::byte* out_row = out + r * row_nbytes(format, width);
-    for (std::int64_t k = 0; k < width; k += kBlock) {
-      const std::int64_t count = width - k < kBlock ? width - k : std::int64_t{kBlock};
-      alignas(64) float values[kBlock];
+    for (std::int64_t k = 0; k < width; k += kPart) {
+      const std::int64_t count = width - k < kPart ? width - k : kPart;
+      alignas(64) float values[kPart];
       scale_by(row + k, weight + k, factor, count, values);
       write_activation(format, out_row, width, k, values, count);
     }
