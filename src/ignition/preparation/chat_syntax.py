@@ -66,7 +66,7 @@ REASONING: Final[Mapping[str, ReasoningEntry]] = {
     "think_tags": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_TAGS_BARE),
     "think_lines": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_TAGS),
     "think_brackets": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_BRACKETS),
-    "xtml_think": ReasoningEntry(pb.REASONING_PARSER_XTML_THINK, _PLAIN),
+    "xtml_think": ReasoningEntry(pb.REASONING_PARSER_XTML_THINK, _PLAIN, syntaxes.XTML_ENVELOPE),
     "recipient_headers": ReasoningEntry(
         pb.REASONING_PARSER_RECIPIENT_HEADERS, _PLAIN, syntaxes.RECIPIENT_ENVELOPE
     ),
