@@ -96,6 +96,7 @@ class ClientRequests:
             sibling_of=message.sibling_of,
             prompt_top_logprobs=message.prompt_top_logprobs,
             constrained=prepared is not None,
+            boundaries=tuple(message.boundaries),
         )
         try:
             self._scheduler.submit(request)

@@ -72,7 +72,8 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     `prompt_top_logprobs` for so many of the likeliest in each one's place. `observed` says that the
     client wants each token's id, `timed` when each was completed, too. `sibling_of` is the id of
     the request, sent before, that has the same prompt. `grammar` is what its output follows, as
-    llguidance reads it; free output has an empty one."""
+    llguidance reads it; free output has an empty one. `boundaries` are counts of first tokens at
+    which other prompts may part from this one."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -87,6 +88,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     sibling_of: int | None = None
     prompt_top_logprobs: int = 0
     grammar: str = ""
+    boundaries: list[int] = []
 
     @staticmethod
     def of(
@@ -116,6 +118,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
             sibling_of=sibling_of,
             prompt_top_logprobs=likeliest or 0,
             grammar=prepared.grammar or "",
+            boundaries=list(prepared.prefix_boundaries),
         )
 
 
