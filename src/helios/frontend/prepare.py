@@ -15,8 +15,8 @@ from typing import Any, Final
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
 from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
-from helios.frontend.grammar.envelope import Constraint
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.constraint import Constraint
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
 from helios.frontend.prompts import LONGEST_CONTEXT, TOO_LONG, Prompt, PromptMaker, ShownPrompt
@@ -134,8 +134,9 @@ class Preparer:
             continue_last=chat.continue_last,
         )
         prepared = self._prepared(prompt, options, where="messages", continues=chat.continue_last)
-        response = self.reading.start(prompt.tokens, chat.tools, opaque=chat.structure is not None)
         constraint = Constraint(chat.structure, chat.tools, chat.thinking)
+        opaque = constraint.is_opaque(self.reading.call_opener)
+        response = self.reading.start(prompt.tokens, chat.tools, opaque=opaque)
         grammar = None
         if constraint:
             self._check_grammars(constraint)
@@ -149,7 +150,7 @@ class Preparer:
         options: GenerationOptions,
         *,
         shown: bool = False,
-        structure: Structure | None = None,
+        structure: AnswerForm | None = None,
     ) -> PreparedRequest:
         """A request that continues `prompt`: text, in which markers count as markers because it
         is the whole prompt, or token ids as they are. With `shown` the answer begins with it, and

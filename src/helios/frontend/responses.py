@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import ResponseParser
@@ -75,6 +75,11 @@ class ResponseReading:
     def knows_calls(self) -> bool:
         """Whether the core's syntax has calls."""
         return self._contract.tool_parser is not ToolParser.NONE
+
+    @property
+    def call_opener(self) -> str:
+        """The marker that opens calls; empty where none does."""
+        return self._contract.tool_syntax.open
 
     @property
     def knows_reasoning(self) -> bool:

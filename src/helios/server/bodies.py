@@ -188,12 +188,16 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Any] | None,
         Meta(
             description="The answer's form by its `type`: `text`, `json_object`, `json_schema`,"
-            " `regex` with a `pattern`, or `grammar` (Lark, or GBNF)."
+            " `regex` with a `pattern`, `grammar` (Lark, or GBNF), or `structural_tag` with"
+            " `structures` and `triggers`, or with a `format`."
         ),
     ] = None
     structured_outputs: Annotated[
         dict[str, Any] | None,
-        Meta(description="The answer's form by one key: json, regex, choice, or grammar."),
+        Meta(
+            description="The answer's form by one key: json, regex, choice, grammar, or"
+            " structural_tag."
+        ),
     ] = None
     guided_json: Annotated[Any, Meta(description="A JSON schema of the answer.")] = None
     guided_regex: Annotated[
@@ -209,6 +213,9 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     regex: Annotated[str | None, Meta(description="Another name of `guided_regex`.")] = None
     ebnf: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
     grammar: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
+    structural_tag: Annotated[
+        Any, Meta(description="`response_format` of that type, or its text.")
+    ] = None
     stop_token_ids: Annotated[
         list[int] | None, Meta(description="The answer ends before one of these tokens.")
     ] = None

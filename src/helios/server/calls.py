@@ -11,7 +11,7 @@ from typing import Any
 
 from helios.errors import RequestError
 from helios.frontend.chat_options import ChatOptions
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.frontend.tools import Calling
 from helios.server.bodies import ChatRequest, GenerationRequest
@@ -174,7 +174,7 @@ def _chat_options(request: ChatRequest, raw: Mapping[str, Any]) -> ChatOptions:
     )
 
 
-def _structure(raw: Mapping[str, Any]) -> Structure | None:
+def _structure(raw: Mapping[str, Any]) -> AnswerForm | None:
     try:
         return structure_of(raw)
     except RequestError as error:

@@ -45,6 +45,7 @@ STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
     "grammar": None,
     "regex": None,
     "ebnf": None,
+    "structural_tag": None,
 }
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 

@@ -13,7 +13,7 @@ from llguidance import LLMatcher
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, parser_limits
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.schemas import ANNOTATIONS
 from helios.frontend.grammar.structure import JsonAnswer
 from helios.frontend.response.marked_text import MarkerSigns

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, grammar_tokenizer
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.structure import ChoiceAnswer, JsonAnswer, Structure
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.response.parameter_types import ToolSchemas

@@ -25,9 +25,11 @@ def walk(
     closers: Sequence[Sequence[int]] = (),
     *,
     patience: int = 60,
+    wanted: Sequence[Sequence[int]] = (),
 ) -> list[int]:
     """A whole response without its end token. After `patience` tokens it hurries: closing tokens
-    come as soon as they may, and sequences of `closers`."""
+    come as soon as they may, and sequences of `closers`. Before, sequences of `wanted` come
+    often where they may."""
     matcher = LLMatcher(vocabulary, grammar, limits=parser_limits())
     assert not matcher.is_error(), matcher.get_error()
     tokens: list[int] = []
@@ -39,6 +41,12 @@ def walk(
         allowed = allowed_tokens(matcher, vocabulary)
         assert allowed, matcher.get_error()
         finished = ends & set(allowed)
+        fitting = [one for one in wanted if matcher.validate_tokens(list(one)) == len(one)]
+        if fitting and count <= patience and choose.random() < 0.3:
+            chosen = choose.choice(fitting)
+            assert matcher.consume_tokens(list(chosen)), matcher.get_error()
+            tokens += chosen
+            continue
         rest = [token for token in allowed if token not in ends]
         if finished and (not rest or count > patience or choose.random() < 0.1):
             return tokens

@@ -17,7 +17,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
-from helios.frontend.grammar.envelope import Constraint, answer_grammar, response_grammar
+from helios.frontend.grammar.constraint import Constraint
+from helios.frontend.grammar.envelope import answer_grammar, response_grammar
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.tokenizer import Tokenizer
 
@@ -82,7 +83,7 @@ class GrammarCompiler:
                 grammar = response_grammar(constraint, self._contract, self._signs, opened)
             else:
                 assert constraint.structure is not None
-                grammar = answer_grammar(constraint.structure, self._signs)
+                grammar = answer_grammar(constraint.structure, self._contract, self._signs)
         except (RecursionError, ValueError) as error:
             raise _refused(str(error), where) from None
         if len(grammar) > SIZE_LIMIT:
