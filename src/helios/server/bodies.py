@@ -292,7 +292,9 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         Meta(
             description="`auto`: the model decides, which is the default. `none`: no calls."
             " `required`: at least one call. Or a function that is called, as"
-            ' `{"type": "function", "function": {"name": …}}`.'
+            ' `{"type": "function", "function": {"name": …}}`. Or tools that alone may be called,'
+            ' as `{"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": […]}}`, with'
+            " the mode `auto` or `required`."
         ),
     ] = None
     parallel_tool_calls: Annotated[

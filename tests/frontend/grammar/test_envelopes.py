@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -257,6 +258,25 @@ def test_strict_tools_leave_text_free(by: Syntax) -> None:
     for said in core.walks(Constraint(ANSWER, Tools()), count=2):
         # A brace at the beginning is a call's, where calls are bare objects.
         assert core.accepts(auto, said) or by.contract.tool_parser.name == "BARE_JSON"
+
+
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_tools_that_may_not_be_called(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((ADD, TICK), allowed=frozenset(["tick"]))
+    for response in core.answers(Constraint(None, tools), count=6):
+        assert all(call.name == "tick" for call in response.calls)
+    for calling in (Calling.AUTO, Calling.REQUIRED):
+        constraint = Constraint(None, replace(tools, calling=calling))
+        for tokens in core.walks(Constraint(None, Tools((TICK,), Calling.REQUIRED)), count=4):
+            # Free text swallows an opening tag that is text, too.
+            thinks = core.read(tokens).reasoning and not by.tokens
+            assert thinks or core.accepts(constraint, tokens)
+        for wrong in core.walks(Constraint(None, Tools((ADD,), Calling.REQUIRED)), count=4):
+            if core.read(wrong, (ADD,)).content == "":
+                assert not core.accepts(constraint, wrong)
+    for response in core.answers(Constraint(None, replace(tools, calling=Calling.REQUIRED))):
+        assert {call.name for call in response.calls} == {"tick"}
 
 
 TEXTS = Tool(

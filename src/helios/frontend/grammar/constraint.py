@@ -43,7 +43,7 @@ class Constraint:
         tools = self.tools
         if self.structure is not None:
             return self.structure.where
-        if tools.calling is Calling.REQUIRED:
+        if tools.calling is Calling.REQUIRED or tools.restricts:
             return "tool_choice"
         if self.thinking is not None and not tools.constrains:
             return self.thinking.where
