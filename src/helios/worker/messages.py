@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from helios.frontend.grammar.faults import GrammarFault
 from helios.process_usage import ProcessUsage
 from helios.runtime.rounds import SamplingParameters
 
@@ -208,10 +209,12 @@ class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):
 
 
 class FailedEvent(msgspec.Struct, frozen=True, tag=20, array_like=True):
-    """A request ended because execution failed."""
+    """A request ended because execution failed; with a `fault` because its grammar can't be
+    followed any further, which is the request's own doing."""
 
     request_id: int
     message: str
+    fault: GrammarFault = GrammarFault.NONE
 
 
 class ProgramCounts(msgspec.Struct, frozen=True, array_like=True):
