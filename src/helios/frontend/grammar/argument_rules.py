@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from helios.errors import RequestError
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.patterns import UnsupportedPatternError, whole
+from helios.frontend.grammar.schema_places import field_path
 from helios.frontend.grammar.schemas import ANNOTATIONS, enforceable
 from helios.frontend.response.parameter_types import KINDS, ToolSchemas
 from helios.frontend.tools import Tool
@@ -55,7 +56,7 @@ def arguments_rule(
     kinds = ToolSchemas({tool.name: root})
     parts = []
     for name, declared in properties.items():
-        at = f"{where}.properties.{name}"
+        at = where + field_path(("properties", name))
         if declared is False:
             if name in required:
                 _refuse(at, "it is required, and no value of it is allowed")
