@@ -174,6 +174,23 @@ def test_the_model_reads_of_all_tools_and_calls_those_that_it_may(desk: Desk) ->
     assert _constrained(desk, tools=TOOLS, tool_choice=short)
 
 
+@pytest.mark.parametrize(
+    ("begin", "tools", "calls"),
+    [("<tool_call>\n", TOOLS, 1), ("<tool_call>\n", [], 0), ("<a>", TOOLS, 0)],
+)
+def test_calls_count_in_tags_that_write_them(
+    desk: Desk, begin: str, tools: list[Any], calls: int
+) -> None:
+    tag = {"begin": begin, "content": {"type": "any_text"}, "end": "</tool_call>"}
+    form = {"type": "triggered_tags", "triggers": [begin.strip()], "tags": [tag]}
+    text = f"so {call('add', a=1)}"
+    desk.says(text)
+    asked = {"response_format": {"type": "structural_tag", "format": form}, "tools": tools}
+    message = desk.ask(**asked)["message"]
+    assert len(message.get("tool_calls") or []) == calls
+    assert message["content"] == ("so" if calls else text)
+
+
 def test_a_structured_answer_after_a_prompt_that_ends_reasoning() -> None:
     """I03: neither is the form forgotten, nor the answer taken for reasoning."""
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}

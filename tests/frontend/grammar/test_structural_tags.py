@@ -74,6 +74,7 @@ FIXED: Final = {"type": "const_string", "value": "hi"}
 NUMBER: Final = {"begin": "#", "content": {"type": "regex", "pattern": "[0-9]+"}, "end": ";"}
 
 
+@pytest.mark.clause("FRONT-14")
 @pytest.mark.parametrize(
     ("text", "admitted"),
     [

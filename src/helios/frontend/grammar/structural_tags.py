@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from helios.errors import RequestError
 from helios.frontend.grammar.lark import GrammarWriter
-from helios.frontend.grammar.schema_limits import DEPTH_LIMIT
 from helios.frontend.grammar.structure import (
     GbnfAnswer,
     GrammarAnswer,
@@ -38,6 +37,7 @@ from helios.frontend.grammar.tag_values import TagValues, refuse
 from helios.frontend.sampling import UnsupportedParameterError
 
 FORMATS_LIMIT: Final = 1000  # in all of a structural tag
+LEVELS_LIMIT: Final = 32  # of formats in formats
 _FLAGS: Final = ("at_least_one", "stop_after_first")
 TRIGGERS_LIMIT: Final = 32  # of one format; all of them are looked for at once
 
@@ -110,11 +110,11 @@ class _Reader(TagValues):
             )
         self._count += 1
         self._depth += 1
-        if self._count > FORMATS_LIMIT or self._depth > DEPTH_LIMIT:
+        if self._count > FORMATS_LIMIT or self._depth > LEVELS_LIMIT:
             refuse(
                 where,
                 "there are too many formats, or levels of them",
-                f"Send {FORMATS_LIMIT} at most, on {DEPTH_LIMIT} levels",
+                f"Send {FORMATS_LIMIT} at most, on {LEVELS_LIMIT} levels",
             )
         read = make(self, said, where)
         self._depth -= 1
