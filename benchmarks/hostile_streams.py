@@ -28,29 +28,31 @@ import httpx
 from tests.frontend.grammar.hostile_cases import CASES
 
 from helios.errors import RequestError
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.grammar.structure import (
     ChoiceAnswer,
     GbnfAnswer,
     GrammarAnswer,
     JsonAnswer,
     RegexAnswer,
-    Structure,
 )
 
 TIMEOUT_S = 300
 
 
-def field_of(structure: Structure) -> dict[str, Any]:
-    """The field of a body that asks for it."""
-    match structure:
+def field_of(form: AnswerForm) -> dict[str, Any] | None:
+    """The field of a body that asks for it; None for structural tags, which a case has made
+    already."""
+    match form:
         case JsonAnswer():
-            return {"guided_json": structure.schema}
+            return {"guided_json": form.schema}
         case RegexAnswer():
-            return {"guided_regex": structure.pattern}
+            return {"guided_regex": form.pattern}
         case ChoiceAnswer():
-            return {"guided_choice": list(structure.options)}
+            return {"guided_choice": list(form.options)}
         case GrammarAnswer() | GbnfAnswer():
-            return {"guided_grammar": structure.text}
+            return {"guided_grammar": form.text}
+    return None
 
 
 def constrained(**field: Any) -> bytes:
@@ -63,11 +65,14 @@ ORDINARY = constrained(response_format={"type": "json_object"})
 
 
 def hostile_bodies() -> dict[str, bytes]:
-    """The hostile cases as bodies; those that can't even be written are left out."""
+    """The hostile cases as bodies; those that can't even be written are left out, and structural
+    tags."""
     bodies = {}
     for name, case in CASES.items():
         try:
-            bodies[name] = constrained(**field_of(case.make()))
+            field = field_of(case.make())
+            if field is not None:
+                bodies[name] = constrained(**field)
         except (RequestError, RecursionError):
             continue
     return bodies
