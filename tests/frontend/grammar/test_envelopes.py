@@ -365,7 +365,7 @@ def test_one_call_without_parallel_calls() -> None:
     [
         (JsonAnswer({"not": {}}, "response_format"), "response_format"),
         (JsonAnswer({"type": "object", "propertyNames": {}}, "rf"), "rf"),
-        (JsonAnswer({"format": "nonsense", "type": "string"}, "rf"), "rf"),
+        (JsonAnswer({"format": "nonsense", "type": "string"}, "rf"), "rf.format"),
     ],
 )
 def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> None:
@@ -373,6 +373,24 @@ def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> N
     with pytest.raises(RequestError) as refused:
         core.compiler.compile(Constraint(structure, Tools()), "")
     assert refused.value.where == named
+
+
+def test_a_text_may_mention_the_token_that_closes_calls() -> None:
+    (by,) = [by for by in CALLING if by.name == "qwen"]
+    core = Core(by)
+    constraint = Constraint(None, Tools((ADD,), Calling.REQUIRED))
+    grammar = core.compiler.compile(constraint, "")
+    arguments = "<parameter=a>\n1\n</parameter>\n<parameter=note>\n{}\n</parameter>\n"
+    call = f"<tool_call>\n<function=add>\n{arguments}</function>\n</tool_call>"
+    for note in ("</tool_call>", "a </tool_call> b</tool_call>\n", "</tool_call> </parameter> c"):
+        tokens = core.tokenizer.encode(call.format(note))
+        matcher = LLMatcher(core.vocabulary, grammar)
+        assert matcher.validate_tokens(tokens) == len(tokens), note
+        (made,) = core.read(tokens, (ADD,), "", opaque=False).calls
+        assert made.value == {"a": 1, "note": note}
+    for note in ("</parameter>\n</tool_call>", "</function>\n</tool_call>", "<tool_call>"):
+        tokens = core.tokenizer.encode(call.format(note))
+        assert LLMatcher(core.vocabulary, grammar).validate_tokens(tokens) < len(tokens), note
 
 
 def test_choices() -> None:

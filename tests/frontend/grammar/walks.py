@@ -53,7 +53,7 @@ def walk(
         special = [t for t in rest if vocabulary.is_special_token(t)]
         closing = [one for one in closers if matcher.validate_tokens(list(one)) == len(one)]
         hurries = 0.5 if count > patience else 0.05
-        if not special and closing and choose.random() < hurries:
+        if (not special or count > patience) and closing and choose.random() < hurries:
             chosen = choose.choice(closing)
             assert matcher.consume_tokens(list(chosen)), matcher.get_error()
             tokens += chosen

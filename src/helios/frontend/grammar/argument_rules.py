@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from helios.errors import RequestError
+from helios.frontend.grammar.free_text import FreeText
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.patterns import UnsupportedPatternError, whole
 from helios.frontend.grammar.schema_places import field_path
@@ -24,6 +26,16 @@ from helios.frontend.tools import Tool
 # Writes one argument: its name, whether its value is text, and its value's expression, which ends
 # with `end`.
 ArgumentForm = Callable[[str, bool, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Mentionable:
+    """A marker that is a token and may stand in free text, unless that has one of the texts
+    `not_after` before it: then it would end the value."""
+
+    marker: str
+    not_after: tuple[str, ...]
+
 
 DEFINITIONS: Final[tuple[str, ...]] = ("$defs", "definitions")
 _OF_OBJECTS: Final = {"type", "properties", "required", "additionalProperties", *DEFINITIONS}
@@ -41,6 +53,7 @@ def arguments_rule(
     where: str,
     *,
     escapes: bool = False,
+    mentionable: Mentionable | None = None,
 ) -> str:
     """A rule for all arguments of a tool. `end` closes a value, and `form` writes what stands
     before it; with `escapes` it can write any name. Raises RequestError naming the schema's part
@@ -65,7 +78,7 @@ def arguments_rule(
             _refuse(at, "this model's syntax of calls can't write the name")
         value = {} if declared is True else _resolved(declared, root, at)
         may_be = kinds.kinds(tool.name, name) or frozenset(KINDS)
-        is_text, expression = _argument(writer, value, may_be, root, end, at)
+        is_text, expression = _argument(writer, value, may_be, root, (end, mentionable), at)
         argument = writer.rule(form(name, is_text, expression))
         parts.append(argument if name in required else f"{argument}?")
     return writer.rule(" ".join(parts) or '""')
@@ -90,10 +103,12 @@ def _argument(
     value: Mapping[str, Any],
     kinds: frozenset[str],
     root: Mapping[str, Any],
-    end: str,
+    ends: tuple[str, Mentionable | None],
     where: str,
 ) -> tuple[bool, str]:
-    """Whether an argument is written as text, and its expression up to `end`."""
+    """Whether an argument is written as text, and its expression up to its end, the first of
+    `ends`; the other is what free text may mention."""
+    end, mentionable = ends
     said = {keyword for keyword in value if keyword not in ANNOTATIONS}
     if "enum" in said or "const" in said:
         return _options(writer, value, said, end, where)
@@ -102,10 +117,20 @@ def _argument(
         written = writer.json(enforceable({**definitions, **value}, where))
         return False, f"{written} {writer.literal(end)}"
     if said <= _OF_TYPES and _only_types(value):
-        return True, writer.text_up_to(end)
+        return True, _free_text(writer, end, mentionable)
     if kinds == {"string"} and said <= _OF_TEXT:
         return True, writer.text_up_to(end, _text(value, where))
     return _refuse(where, f"of a text these can't be kept to: {', '.join(sorted(said - {'type'}))}")
+
+
+def _free_text(writer: GrammarWriter, end: str, mentionable: Mentionable | None) -> str:
+    """Any text up to `end`, with what it may mention."""
+    if mentionable is None:
+        return writer.text_up_to(end)
+    stops = [writer.sign(end)]
+    before = FreeText(writer, stops, mentionable.not_after).whole()
+    mentions = writer.rule(f"({before} {writer.literal(mentionable.marker)})*")
+    return writer.rule(f"{mentions} {FreeText(writer, stops).before(*stops)}")
 
 
 def _options(

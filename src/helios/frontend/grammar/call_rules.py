@@ -13,7 +13,12 @@ from typing import Any, Final
 
 from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
-from helios.frontend.grammar.argument_rules import DEFINITIONS, arguments_rule, object_rule
+from helios.frontend.grammar.argument_rules import (
+    DEFINITIONS,
+    Mentionable,
+    arguments_rule,
+    object_rule,
+)
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.schemas import enforceable
 from helios.frontend.tools import Tool
@@ -30,7 +35,10 @@ def _function_tags(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where:
         return f"{writer.literal(opening)} {value} {writer.literal(line)}"
 
     end = f"{wrap}{syntax.argument_close}"
-    arguments = arguments_rule(writer, tool, end, form, where)
+    mentionable = None
+    if len(writer.sign(syntax.close)) == 1 and writer.is_signed(syntax.close):
+        mentionable = Mentionable(syntax.close, (syntax.argument_close, syntax.call_close))
+    arguments = arguments_rule(writer, tool, end, form, where, mentionable=mentionable)
     opening = f"{line}{syntax.call_open}{tool.name}{syntax.name_close}{line}"
     closing = f"{syntax.call_close}{line}{syntax.close}"
     return f"{writer.literal(opening)} {arguments} {writer.literal(closing)}"
