@@ -276,6 +276,9 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
      "unsupported_parameter"),
     ({"messages": [{"role": "assistant"}], "continue_final_message": True}, "messages[0].content",
      "invalid_value"),
+    ({"messages": [{"role": "assistant", "tool_calls": [
+        {"id": "a", "function": {"name": "f", "arguments": '{"x": NaN}'}}]}]},
+     "messages[0].tool_calls[0].function.arguments", "invalid_value"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt",
      "invalid_value"),
     ({"tools": [TOOL] * 2}, "tools[1].function.name", "invalid_value"),
