@@ -11,6 +11,10 @@ from llguidance import LLMatcher, LLTokenizer
 from helios.frontend.grammar.compiler import parser_limits
 
 
+class EndlessWalkError(AssertionError):
+    """A walk that found no end in thousands of tokens."""
+
+
 def allowed_tokens(matcher: LLMatcher, vocabulary: LLTokenizer) -> list[int]:
     """The tokens that may come next."""
     words = np.frombuffer(matcher.compute_bitmask(), np.uint8)
@@ -69,4 +73,4 @@ def walk(
         assert matcher.consume_token(token), matcher.get_error()
         tokens.append(token)
     shown = vocabulary.decode_str(tokens[:160])
-    raise AssertionError(f"the walk doesn't end: {shown!r}")
+    raise EndlessWalkError(f"the walk doesn't end: {shown!r}")
