@@ -14,10 +14,11 @@ from helios.frontend.chat_options import ChatOptions
 from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.frontend.tools import Calling
-from helios.server.bodies import ChatRequest, GenerationRequest
+from helios.server.bodies import ChatRequest
 from helios.server.chat_presentation import ChatPresenter
 from helios.server.completion_presentation import CompletionPresenter
 from helios.server.failures import from_request_error, invalid, not_supported
+from helios.server.generation_bodies import GenerationRequest
 from helios.server.observation import UNOBSERVED, Observation
 from helios.server.presentation import AnswerIdentity, Presenter
 from helios.server.reasoning_bodies import reasoning_of

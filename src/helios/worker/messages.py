@@ -1,4 +1,5 @@
-"""What the HTTP processes and the model worker say to each other.
+"""What a client and the model worker say to each other; what HTTP processes ask each other beside
+that is in `peer_messages`.
 
 Wire types only (msgspec structs, sent as msgpack batches: one list of messages a round and
 direction). The in-process engine passes the same objects without encoding them.
@@ -291,44 +292,3 @@ FromWorker = (
     | Progress
     | Taken
 )
-
-
-# ---------------------------------------------------------------- between HTTP processes, relayed
-
-
-class Ask(msgspec.Struct, frozen=True, tag=7, array_like=True):
-    """Something to ask every other HTTP process, which `AskResult` answers. `ask` is the asker's
-    number for it, `kind` says what `payload` is."""
-
-    ask: int
-    kind: str
-    payload: bytes
-
-
-class AskedAnswer(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Answers `Asked`; `asker` and `ask` are from there."""
-
-    asker: int
-    ask: int
-    payload: bytes
-
-
-class Asked(msgspec.Struct, frozen=True, tag=30, array_like=True):
-    """Process `asker` asks (`Ask`)."""
-
-    asker: int
-    ask: int
-    kind: str
-    payload: bytes
-
-
-class AskResult(msgspec.Struct, frozen=True, tag=31, array_like=True):
-    """What all others answered to `Ask`, in any order; those that have gone meanwhile are left
-    out."""
-
-    ask: int
-    answers: list[bytes]
-
-
-FromProcess = ToWorker | Ask | AskedAnswer
-ToProcess = FromWorker | Asked | AskResult
