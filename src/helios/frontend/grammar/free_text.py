@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from helios.frontend.grammar.lark import ANY_TEXT, GrammarWriter
+from helios.frontend.grammar.lark import ANY_TEXT, GrammarWriter, regex
 
 _SIGN: Final = re.compile("[\ud800-\udfff]")
 _SOME_TEXT: Final = "/(.|\\n)+/"
@@ -25,15 +25,23 @@ def up_to_sign(marked: str) -> str:
 
 class FreeText:
     """Text in which none of `stops` (marked) is, and none of the texts in `excluded`. These may
-    begin or end in a stop, since they are looked for only in what stands before it."""
+    begin or end in a stop, since they are looked for only in what stands before it. With a
+    `pattern` the text matches it; nothing in a text and its spelled stop matches `early`."""
 
     def __init__(
-        self, writer: GrammarWriter, stops: Sequence[str], excluded: Sequence[str] = ()
+        self,
+        writer: GrammarWriter,
+        stops: Sequence[str],
+        excluded: Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        early: str = "",
     ) -> None:
         self._writer = writer
-        self._text = ANY_TEXT
+        self._text = ANY_TEXT if pattern is None else writer.terminal(regex(f"(?:{pattern})"))
+        self._early = early
         if excluded:
-            self._text = f"({ANY_TEXT} & ~({ANY_TEXT} {self._one_of(excluded)} {ANY_TEXT}))"
+            self._text = f"({self._text} & ~({ANY_TEXT} {self._one_of(excluded)} {ANY_TEXT}))"
         spelled = [stop for stop in stops if not _SIGN.search(stop)]
         self._any = self._one_of(spelled) if spelled else ""
 
@@ -44,8 +52,20 @@ class FreeText:
         text = f"({self._text} {json.dumps(spelled)})" if spelled else self._text
         if found is None:
             late = f"({ANY_TEXT} {self._any} {_SOME_TEXT})"
-            return self._writer.terminal(f"{text} & ~{late}")
+            early = f" & ~({ANY_TEXT} {regex(self._early)} {ANY_TEXT})" if self._early else ""
+            return self._writer.terminal(f"{text} & ~{late}{early}")
         return f"{self._without(text)} {self._writer.marked_literal(stop[found.start() :])}"
+
+    def counted_before(self, stop: str, least: int, most: int | None) -> str:
+        """So many characters and the stop, which is text and the only one. The first of them are
+        a terminal of their own, which counts no further: to follow a long count beside what must
+        not occur is dear."""
+        lengths = range(1, len(stop))
+        begun = "|".join(re.escape(stop[:length]).replace("\\\n", "\\n") for length in lengths)
+        head = f"{regex(f'(?s:.){{{least}}}')} & ~({ANY_TEXT} {regex(begun)})"
+        rest = "" if most is None else most - least
+        tail = self._writer.rule(f"/(?s:.){{0,{rest}}}/", f"suffix={json.dumps(stop)}")
+        return f"{self._without(head)} {tail}" if least else tail
 
     def whole(self) -> str:
         """Text that meets no stop."""
