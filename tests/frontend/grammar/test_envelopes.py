@@ -183,6 +183,21 @@ def test_structured_answer_after_reasoning(by: Syntax) -> None:
     assert reasoned
 
 
+@pytest.mark.clause("FRONT-14")
+@pytest.mark.parametrize(
+    "by",
+    [by for by in SYNTAXES if by.contract.reasoning_parser.name == "THINK_TAGS"],
+    ids=lambda by: by.name,
+)
+def test_an_answer_that_has_begun_goes_on_in_its_form(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((TICK,)) if by in CALLING else Tools()
+    for response in core.answers(Constraint(ANSWER, tools), "Sure: "):
+        assert response.calls == []
+        assert set(json.loads(response.content)) == {"n"}
+        assert response.reasoning == ""
+
+
 @pytest.mark.clause("FRONT-6")
 @pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
 def test_delimiters_inside_a_structured_answer_are_text(by: Syntax) -> None:

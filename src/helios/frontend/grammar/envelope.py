@@ -163,6 +163,8 @@ class _Envelope:
         opened, closed = self._opened.rfind(opening), self._opened.rfind(closing)
         if closed > opened or (closed >= 0 and opened < 0):
             return rest
+        if opened < 0 and self._constraint.structure is not None and self._opened.strip():
+            return self._answer() or rest  # it has begun, so its parser reads no tags any more
         # Where text can spell reasoning's end, what stands before a call may have ended it.
         tokens = writer.is_signed(syntax.close)
         calls = self._calls if syntax.terminal_marker and tokens else None
