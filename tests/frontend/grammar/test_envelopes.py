@@ -390,6 +390,13 @@ def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> N
     assert refused.value.where == named
 
 
+def test_a_refusal_advises_nothing_that_a_client_cannot_do() -> None:
+    schema = {"oneOf": [{"type": "integer"}, {"type": "number"}]}
+    with pytest.raises(RequestError, match="oneOf") as refused:
+        Core(SYNTAXES[0]).compiler.compile(Constraint(JsonAnswer(schema, "rf"), Tools()), "")
+    assert "coerce_one_of" not in str(refused.value)
+
+
 def test_a_text_may_mention_the_token_that_closes_calls() -> None:
     (by,) = [by for by in CALLING if by.name == "qwen"]
     core = Core(by)

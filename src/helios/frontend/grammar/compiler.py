@@ -223,6 +223,7 @@ class _Vocabulary:
 
 def _refused(why: str, where: str) -> RequestError:
     first = why.strip().splitlines()[0][:500] if why.strip() else "it is no grammar"
+    first = first.partition(" Enable '")[0]  # llguidance's options, which no client has
     return RequestError(
         f"no grammar can be made of it: {first}",
         where=where,
