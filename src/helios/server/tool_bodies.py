@@ -20,6 +20,8 @@ from helios.server.tool_choices import tool_choice
 TOOLS_LIMIT: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _NAME_WORDS: Final = "1 to 128 of the letters a-z and A-Z, digits, and _ . : -"
+# A function without parameters takes none, as of OpenAI.
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class FunctionDefinition(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ def tools_of(
                 f"{where}.function.name: {function.name!r} is declared twice. Name each once",
             )
         names.add(function.name)
-        parameters = function.parameters or {"type": "object", "properties": {}}
+        parameters = function.parameters or _NO_PARAMETERS
         if parameters.get("type", "object") != "object":
             raise invalid(
                 f"{where}.function.parameters",
