@@ -198,6 +198,16 @@ def test_an_answer_that_has_begun_goes_on_in_its_form(by: Syntax) -> None:
         assert response.reasoning == ""
 
 
+def test_a_certain_call_is_read_after_text_that_has_begun() -> None:
+    (by,) = [by for by in CALLING if by.name == "qwen"]
+    core = Core(by)
+    constraint = Constraint(ANSWER, Tools((TICK,), Calling.REQUIRED, parallel=False))
+    opaque = constraint.is_opaque(by.contract.tool_syntax.open)
+    for tokens in core.walks(constraint, "Sure: ", count=4):
+        (call,) = core.read(tokens, (TICK,), "Sure: ", opaque=opaque).calls
+        assert (call.name, call.value) == ("tick", {})
+
+
 @pytest.mark.clause("FRONT-6")
 @pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
 def test_delimiters_inside_a_structured_answer_are_text(by: Syntax) -> None:

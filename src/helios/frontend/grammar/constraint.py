@@ -31,8 +31,11 @@ class Constraint:
 
     def is_opaque(self, opener: str) -> bool:
         """Whether the answer has a form of its own in which nothing is a marker. Calls are looked
-        for in a structural tag that writes what opens them."""
+        for in a structural tag that writes what opens them, and where one is certain, since there
+        is no such answer then."""
         form = self.structure
+        if self.tools.calling is Calling.REQUIRED:
+            return False
         if isinstance(form, StructuralTag) and self.tools.callable:
             return not form.writes(opener)
         return form is not None
