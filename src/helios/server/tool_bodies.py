@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from helios.frontend.grammar.schemas import ANNOTATIONS
 from helios.frontend.tools import Tool, Tools
 from helios.server.failures import invalid, not_supported
 from helios.server.tool_choices import tool_choice
@@ -20,8 +21,9 @@ from helios.server.tool_choices import tool_choice
 TOOLS_LIMIT: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _NAME_WORDS: Final = "1 to 128 of the letters a-z and A-Z, digits, and _ . : -"
-# A function without parameters takes none, as of OpenAI.
+# A function without parameters takes none, as of OpenAI, nor does one with an empty list of them.
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+_OF_EMPTY_LISTS: Final = frozenset(["type", "properties", "required", *ANNOTATIONS])
 
 
 class FunctionDefinition(msgspec.Struct, frozen=True):
@@ -103,6 +105,8 @@ def tools_of(
             )
         names.add(function.name)
         parameters = function.parameters or _NO_PARAMETERS
+        if parameters.get("properties") == {} and set(parameters) <= _OF_EMPTY_LISTS:
+            parameters = {**parameters, "additionalProperties": False}
         if parameters.get("type", "object") != "object":
             raise invalid(
                 f"{where}.function.parameters",
