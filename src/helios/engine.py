@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 from helios.errors import AdmissionError, ExecutionError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
+from helios.frontend.grammar.faults import grammar_error
 from helios.frontend.grammar.structure import Structure
 from helios.frontend.output import OutputPipeline, PromptToken
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer, choices
@@ -243,6 +244,8 @@ class Engine:
                     scored = False
                 case RejectedEvent():
                     raise AdmissionError(event.message)
+                case FailedEvent() if event.fault:
+                    raise grammar_error(event.fault, event.message, pending.prepared.grammar_where)
                 case FailedEvent():
                     raise ExecutionError(event.message, where=where)
                 case _:

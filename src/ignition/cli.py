@@ -34,6 +34,8 @@ from ignition.preparation.options import Options
 from ignition.preparation.prepare import prepare as prepare_core
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
+from ignition.preparation.template_choice import read_options
+from ignition.preparation.templates import BY_NAME
 from ignition.terminal import Terminal
 
 app = typer.Typer(
@@ -123,6 +125,18 @@ def prepare(
     reasoning: Annotated[
         str, typer.Option(help="How the model writes reasoning, or none; default: by its template.")
     ] = AUTO,
+    chat_template: Annotated[
+        str,
+        typer.Option(
+            help="A Jinja file to use in place of the checkpoint's template, or a family whose"
+            f" template Ignition has: {', '.join(BY_NAME)}; none: only the checkpoint's; default:"
+            " the checkpoint's, or that of the family whose markers its tokenizer has."
+        ),
+    ] = AUTO,
+    template_words: Annotated[
+        Path | None,
+        typer.Option(help="A JSON file with the checkpoint's own words in a family's template."),
+    ] = None,
     target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
     tuning: Annotated[
         bool,
@@ -157,6 +171,7 @@ def prepare(
         restore=None if restore is None else _optional("--restore", restore),
         tools=tools,
         reasoning=reasoning,
+        template=read_options(chat_template, template_words),
     )
     options.check()
     private_key = signing.read_private_key(key)

@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from llguidance import LLParserLimits
 
 from helios.engine import ChatOptions, Engine, Generation
-from helios.errors import ExecutionError
+from helios.errors import RequestError
+from helios.frontend.grammar import compiler
+from helios.frontend.grammar.faults import GrammarDeadEndError, GrammarLimitError
 from helios.frontend.grammar.structure import (
     ChoiceAnswer,
     GrammarAnswer,
@@ -209,32 +213,61 @@ def test_a_request_that_ends_at_no_end_of_sequence_goes_on_to_its_limit(engine: 
     assert len(made.tokens) == 12
 
 
-DEAD_END = GrammarAnswer('start: "abababababab" X\nX: /b/ & /c/', "grammar")
+DEAD_END = GrammarAnswer('start: "abababababab" X\nX: /b/ & /c/', "guided_grammar")
+# It is recursive on the right, so each character opens a rule more.
+ENDLESS = GrammarAnswer('start: x X\nx: "a" x | "a"\nX: /b/ & /c/', "ebnf")
 LEFT = ChoiceAnswer(("left",), "choice")
 
 
 @pytest.mark.parametrize(
-    ("structure", "allowed", "problem"),
+    ("structure", "options", "error", "where"),
     [
-        (DEAD_END, None, "grammar can't be followed any further"),
+        (DEAD_END, {}, GrammarDeadEndError, "guided_grammar"),
+        (ENDLESS, {"max_tokens": 240}, GrammarLimitError, "ebnf"),
         # l, e and f are 78, 71 and 72.
-        (LEFT, [90, 91], "allowed_token_ids has none of the tokens"),
-        (LEFT, [78, 71], "allowed_token_ids has none of the tokens"),
+        (LEFT, {"allowed_token_ids": [78, 71]}, GrammarDeadEndError, "allowed_token_ids"),
     ],
-    ids=["grammar", "first", "third"],
+    ids=["dead end", "limit", "allowed"],
 )
-def test_a_grammar_that_leads_nowhere_fails_its_request_alone(
-    engine: Engine, structure: Structure, allowed: list[int] | None, problem: str
+def test_a_grammar_that_cannot_be_followed_ends_its_request_alone(
+    tiny_core: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    structure: Structure,
+    options: dict[str, Any],
+    error: type[RequestError],
+    where: str,
 ) -> None:
-    expected = engine.generate([PROMPT], DENSE, structure=answer(1))[0]
-    failed = engine.statistics().finished["failed"]
-    beside = engine.stream(PROMPT, DENSE, structure=answer(1))
-    first = next(beside)
-    with pytest.raises(ExecutionError, match=problem):
-        engine.generate([PROMPT], replace(OPTIONS, allowed_token_ids=allowed), structure=structure)
-    assert engine.statistics().finished["failed"] == failed + 1
-    tokens = [*first.tokens, *(token for delta in beside for token in delta.tokens)]
-    assert tuple(tokens) == expected.tokens
+    limits = LLParserLimits(max_items_in_row=100)
+    monkeypatch.setattr(compiler, "parser_limits", lambda: limits)
+    with Engine.open(tiny_core, accept="tests", threads=1) as engine:
+        expected = engine.generate([PROMPT], DENSE, structure=answer(1))[0]
+        finished = engine.statistics().finished
+        beside = engine.stream(PROMPT, DENSE, structure=answer(1))
+        first = next(beside)
+        with pytest.raises(error) as raised:
+            engine.generate([PROMPT], replace(OPTIONS, **options), structure=structure)
+        assert raised.value.where == where
+        after = engine.statistics().finished
+        assert after["grammar"] == finished["grammar"] + 1
+        assert after["failed"] == finished["failed"] == 0
+        tokens = [*first.tokens, *(token for delta in beside for token in delta.tokens)]
+        assert tuple(tokens) == expected.tokens
+
+
+def test_tokens_that_no_answer_begins_with_are_refused_before(engine: Engine) -> None:
+    with pytest.raises(RequestError) as raised:
+        engine.generate([PROMPT], replace(OPTIONS, allowed_token_ids=[90, 91]), structure=LEFT)
+    assert raised.value.where == "allowed_token_ids"
+    assert type(raised.value) is RequestError, "it never ran"
+
+
+def test_allowed_tokens_may_write_fixed_text_their_own_way(engine: Engine) -> None:
+    """Which way is canonical doesn't matter then."""
+    letters = [engine.frontend.preparer.prompts.tokenizer.encode(one)[0] for one in "left"]
+    eos = engine.frontend.preparer.prepare_completion(PROMPT, OPTIONS).eos_ids
+    options = replace(OPTIONS, allowed_token_ids=[*letters, *eos])
+    made = engine.generate([PROMPT], options, structure=LEFT)[0]
+    assert (made.text, made.finish) == ("left", Finish.EOS)
 
 
 def test_a_core_from_before_grammars_refuses_by_name() -> None:

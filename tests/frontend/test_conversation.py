@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -85,5 +86,58 @@ def test_a_message_that_goes_on_ends_the_prompt(style: str, content: Any, ending
 def test_what_cannot_go_on_is_refused(content: Any) -> None:
     prompts = reference.maker(STYLES["model_turns"], "bytes")
     messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": content}]
-    with pytest.raises(RequestError, match="no text to continue"):
+    with pytest.raises(RequestError, match="no text to continue") as refused:
         prompts.of_messages(messages, continue_last=True)
+    assert refused.value.where == "messages[1].content"
+
+
+@pytest.mark.parametrize(
+    ("style", "reasoning", "ending"),
+    [
+        ("think_json", "So far ", "assistant\n<think>\nSo far "),
+        ("argument_tags", "So <think>", "<|assistant|><think>So <think>"),
+    ],
+)
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("content", ["", None, []])
+def test_reasoning_that_goes_on_ends_the_prompt(
+    style: str, reasoning: str, ending: str, name: str, content: Any
+) -> None:
+    prompts = reference.maker(STYLES[style], "bytes")
+    begun = {"role": "assistant", "content": content, name: reasoning}
+    made = prompts.of_messages([{"role": "user", "content": "q"}, begun], continue_last=True)
+    assert (made.text or "").endswith(ending)
+    opener = prompts.tokenizer.token_id("<think>")
+    assert made.tokens.count(opener or -1) == 1, "the template's, and not the one in the text"
+
+
+@pytest.mark.parametrize(
+    ("style", "more", "field"),
+    [
+        ("function_tags", {}, "reasoning_content"),  # its template leaves earlier reasoning out
+        ("function_tags", {"tool_calls": [{"function": {"name": "f"}}]}, "tool_calls"),
+        ("function_tags", {"role": "user"}, "content"),
+    ],
+)
+def test_reasoning_that_cannot_go_on_is_refused(
+    style: str, more: dict[str, Any], field: str
+) -> None:
+    prompts = reference.maker(STYLES[style], "bytes")
+    begun = {"role": "assistant", "reasoning_content": "So", **more}
+    with pytest.raises(RequestError) as refused:
+        prompts.of_messages([{"role": "user", "content": "q"}, begun], continue_last=True)
+    assert refused.value.where == f"messages[1].{field}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    ['{"a": NaN}', '{"a": [-Infinity]}', '{"a": {"b": 1e999}}', {"a": [{"b": math.nan}]}],
+    ids=str,
+)
+def test_numbers_that_json_does_not_have_are_refused(given: Any) -> None:
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    bad = {"function": {"name": "f", "arguments": given}}
+    messages = [{"role": "user"}, {"role": "assistant", "tool_calls": [call, bad]}]
+    with pytest.raises(RequestError, match=r"is no (JSON|finite) number") as refused:
+        for_template(messages, wants_parts=False)
+    assert refused.value.where == "messages[1].tool_calls[1].function.arguments"

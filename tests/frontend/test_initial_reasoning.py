@@ -145,6 +145,15 @@ def test_a_message_that_goes_on(begun: str, answer: str, expected: tuple[str, st
 
 
 @pytest.mark.clause("FRONT-7")
+@pytest.mark.parametrize(("style", "variables"), [("think_json", ON), ("argument_tags", {})])
+def test_reasoning_that_goes_on(style: str, variables: dict[str, Any]) -> None:
+    messages = [ASK, {"role": "assistant", "content": None, "reasoning_content": "so far"}]
+    answer = " r\n</think>\n\nA"
+    response = _after(style, messages, answer, continue_last=True, variables=variables)
+    assert (response.reasoning.strip("\n"), response.content.strip("\n")) == (" r", "A")
+
+
+@pytest.mark.clause("FRONT-7")
 @pytest.mark.parametrize(("style", "variables"), [("function_tags", OFF), ("argument_tags", OFF)])
 def test_i03_a_structured_answer_without_thinking(style: str, variables: dict[str, Any]) -> None:
     """I03: thinking is off, and the form is the answer's from its first token."""

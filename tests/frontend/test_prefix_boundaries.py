@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helios import contract
-from helios.contract.model import PrefixBoundaryRule
+from helios.contract.enums import Indexing, Operation, ValueSource
+from helios.contract.model import PrefixBoundaryRule, PreparedContract, ValueBinding
 from helios.errors import RequestError
 from helios.frontend.bootstrap import assemble
 from helios.frontend.options import GenerationOptions
@@ -132,10 +133,28 @@ def test_boundaries_ascend_within_the_prompt(messages: list[dict[str, Any]]) -> 
     assert all(0 < count < len(prompt.tokens) for count in prompt.boundaries)
 
 
+def _keeping_state(contract: PreparedContract) -> PreparedContract:
+    """The contract of a model that keeps state rows: snapshots, and no beginning by pages alone."""
+    graphs = [
+        replace(
+            graph,
+            bindings=tuple(
+                b for b in graph.bindings if b.source is not ValueSource.CONSUMED_TOKENS
+            ),
+        )
+        for graph in contract.model.graphs
+        if graph.operation is not Operation.SNAPSHOT
+    ]
+    first = next(graph for graph in graphs if graph.operation is Operation.INITIALIZE)
+    snapshot = replace(first, name="snapshot", operation=Operation.SNAPSHOT)
+    return replace(contract, model=replace(contract.model, graphs=(*graphs, snapshot)))
+
+
 @pytest.mark.clause("FRONT-8")
 def test_rules_come_from_the_contract() -> None:
     """Its rules, and none where it has none, reach the prepared request."""
-    with_rules = prepared_contract({})
+    plain = prepared_contract({})
+    with_rules = _keeping_state(plain)
     assert with_rules.model.frontend.prefix_boundaries
     message = sample_contract()
     rule = message.model.frontend.prefix_boundaries[0]
@@ -149,4 +168,20 @@ def test_rules_come_from_the_contract() -> None:
     bare = replace(with_rules.model.frontend, prefix_boundaries=())
     without = replace(with_rules, model=replace(with_rules.model, frontend=bare))
     frontend = assemble(without, byte_level(), CHAT_TEMPLATE)
+    assert frontend.preparer.prepare_chat(TURNS, GenerationOptions()).prefix_boundaries == ()
+
+
+def test_boundaries_are_looked_for_only_where_they_are_used() -> None:
+    """Each costs a rendering, and models that begin requests at pages have no use for them."""
+    plain = prepared_contract({})
+    assert plain.model.frontend.prefix_boundaries
+    frontend = assemble(plain, byte_level(), CHAT_TEMPLATE)
+    assert frontend.preparer.prepare_chat(TURNS, GenerationOptions()).prefix_boundaries == ()
+    state = _keeping_state(plain).model
+    endpoint = ValueBinding(
+        "consumed", ValueSource.CONSUMED_TOKENS, Indexing.ACTIVE_ROW, 0, 0, 0, ""
+    )
+    graphs = tuple(replace(g, bindings=(*g.bindings, endpoint)) for g in state.graphs)
+    paged = replace(plain, model=replace(state, graphs=graphs))
+    frontend = assemble(paged, byte_level(), CHAT_TEMPLATE)
     assert frontend.preparer.prepare_chat(TURNS, GenerationOptions()).prefix_boundaries == ()

@@ -305,7 +305,7 @@ def test_default_programs_that_a_core_may_lack(
     extents = options.extents(2048)
     assert (extents.mixed, extents.scored_prefill, extents.restore) == (mixed, scored, restore)
     plain = TemplateTokens(None, None, None, None, add_bos_token=False)
-    texts = options.texts(extents, chat_syntax.choose(None, plain))
+    texts = options.texts(extents, chat_syntax.choose(None, plain), chat_syntax.NONE)
     assert [name for name in OPTIONAL_PROGRAMS if name in texts] == [
         name for name in OPTIONAL_PROGRAMS if getattr(extents, name)
     ]

@@ -46,7 +46,10 @@ def test_nothing_is_replayed_after_an_unclear_token() -> None:
 def test_prompts_are_plain_and_chat(checkpoint_folder: Callable[[str], Path]) -> None:
     checkpoint = open_checkpoint(checkpoint_folder("llama"))
     tokenizer = Tokenizer.from_buffer(checkpoint.tokenizer_json())
-    texts = [tokenizer.decode(p, skip_special_tokens=False) for p in oracle.prompts(checkpoint)]
+    texts = [
+        tokenizer.decode(p, skip_special_tokens=False)
+        for p in oracle.prompts(checkpoint, checkpoint.chat_template())
+    ]
     chat = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
     assert texts[0] == chat
     assert "1, 2, 3, 4, 5, 6, 7," in texts

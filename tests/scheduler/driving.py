@@ -32,6 +32,7 @@ def request(
     priority: int = 0,
     prefix_reuse: bool = True,
     sibling_of: int | None = None,
+    boundaries: tuple[int, ...] = (),
     **sampling: float,
 ) -> Request:
     """A request; an int prompt is that many tokens that depend on the id."""
@@ -40,7 +41,7 @@ def request(
     parameters = SamplingParameters(seed=request_id if seed is None else seed, **sampling)  # type: ignore[arg-type]
     return Request(
         request_id, prompt, limit, parameters, eos_ids, priority, prefix_reuse=prefix_reuse,
-        sibling_of=sibling_of,
+        sibling_of=sibling_of, boundaries=boundaries,
     )  # fmt: skip
 
 

@@ -162,6 +162,8 @@ class FakeMemory:
             first = 0
             if self.kind.window:
                 first = max(0, lane.start - self.kind.window) // self._page_tokens
+            if lane.snapshot_row >= 0:  # reads no page but the one that it saves a part of
+                first = max(0, lane.start - 1) // self._page_tokens
             used = lane.pages[first:]
             assert len(set(used)) == len(used), f"slot {lane.slot} has a page twice"
             for page in used:

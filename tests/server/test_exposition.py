@@ -289,7 +289,7 @@ def test_vllms_names_say_the_same() -> None:
         ("stop", ends["eos"] + ends["stop"]),
         ("length", ends["limit"]),
         ("abort", ends["cancelled"]),
-        ("error", ends["failed"]),
+        ("error", ends["failed"] + ends["grammar"]),
     ):
         name = f'vllm:request_success_total{{model_name="sample",finished_reason="{reason}"}}'
         assert shown[name] == value

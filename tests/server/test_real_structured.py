@@ -153,13 +153,78 @@ def test_a_client_that_goes_frees_its_slot(real_server: ServerProcess) -> None:
     )
 
 
-def test_a_grammar_that_leads_nowhere_is_that_requests_failure(real_server: ServerProcess) -> None:
+DEAD_END = {"guided_grammar": 'start: "abababababab" X\nX: /b/ & /c/'}
+# A l and an e of "left", and no more.
+EXCLUDED = {"guided_choice": ["left"], "allowed_token_ids": [78, 71]}
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [(DEAD_END, "guided_grammar"), (EXCLUDED, "allowed_token_ids")],
+    ids=["dead end", "allowed"],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_leads_nowhere_is_its_clients_error(
+    real_server: ServerProcess, more: dict[str, Any], param: str, stream: bool
+) -> None:
     sent = {"model": "tiny", "prompt": "the", "max_tokens": 30}
-    dead_end = 'start: "abababababab" X\nX: /b/ & /c/'
-    answer = real_server.http.post("/v1/completions", json={**sent, "guided_grammar": dead_end})
-    assert answer.status_code == 500
-    assert "grammar" in answer.json()["error"]["message"]
+    before = real_server.metrics()
+    answer = real_server.http.post("/v1/completions", json={**sent, **more, "stream": stream})
+    assert answer.status_code == (200 if stream else 400)
+    *_, last = answer.text.strip().split("\n\n")
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert error["type"] == "invalid_request_error"
+    assert (error["param"], error["code"]) == (param, "grammar_dead_end")
+    assert "after " in error["message"]
+    assert "[DONE]" not in answer.text
+    after = real_server.metrics_until(lambda metrics: metrics["flare_slots_used"] == 0)
+    ended = "flare_requests_finished_total"
+    assert after[f'{ended}{{reason="grammar"}}'] == before[f'{ended}{{reason="grammar"}}'] + 1
+    assert after[f'{ended}{{reason="failed"}}'] == 0
     assert real_server.http.post("/v1/completions", json=sent).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"guided_choice": ["left"], "allowed_token_ids": [90, 91]}, "allowed_token_ids"),
+        ({"guided_choice": ["left", "äb"], "min_tokens": 5}, "min_tokens"),
+        ({"guided_regex": "[a-z]+", "stop_token_ids": [78]}, "stop_token_ids[0]"),
+    ],
+    ids=str,
+)
+def test_what_a_form_cannot_be_together_with_is_refused(
+    real_server: ServerProcess, more: dict[str, Any], param: str
+) -> None:
+    sent = {"model": "tiny", "prompt": "the", "max_tokens": 9, "n": 2, **more}
+    before = real_server.metrics()["flare_requests_submitted_total"]
+    answer = real_server.http.post("/v1/completions", json=sent)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, param, "invalid_value")
+    assert next(field for field in more if field.startswith("guided")) in error["message"]
+    assert real_server.metrics()["flare_requests_submitted_total"] == before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"logit_bias": {"78": -100}},
+        {"bad_words": ["left"]},
+        {"min_tokens": 4},
+        {"ignore_eos": True},
+        {"presence_penalty": 2, "frequency_penalty": 2, "repetition_penalty": 10},
+    ],
+    ids=str,
+)
+def test_what_weighs_or_gives_way_leaves_a_form_alone(
+    real_server: ServerProcess, more: dict[str, Any]
+) -> None:
+    sent = {"model": "tiny", "prompt": "the", "max_tokens": 9, "guided_choice": ["left"], **more}
+    answer = real_server.http.post("/v1/completions", json=sent)
+    assert answer.status_code == 200, answer.text
+    (choice,) = answer.json()["choices"]
+    assert choice["text"] == "left"
+    assert choice["finish_reason"] == ("length" if "ignore_eos" in more else "stop")
 
 
 def test_the_model_says_that_it_can(real_server: ServerProcess) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios.server.calls import chat_call
-from tests.server.desk import CORE, THINKS, TOOLS, Desk, call, desk_of
+from tests.server.desk import CORE, PATH, THINKS, TOOLS, Desk, call, desk_of
 from tests.server.syntaxes import chat
 
 
@@ -78,3 +78,13 @@ def test_templates_are_told_of_thinking(more: dict[str, Any], told: dict[str, An
 
     chat_call(json.dumps(chat(**more)).encode()).prepare(_Preparer())  # type: ignore[arg-type]
     assert seen == [variables]
+
+
+def test_reasoning_that_goes_on_stands_in_the_prompt(desk: Desk) -> None:
+    begun = {"role": "assistant", "reasoning_content": "so far"}
+    desk.says("ok")
+    desk.ask(messages=[{"role": "user", "content": "go"}, begun], continue_final_message=True)
+    assert desk.prompt.endswith("so far")
+    body = chat(messages=[begun | {"reasoning_content": ""}], continue_final_message=True)
+    error = desk.server.http.post(PATH, json=body).json()["error"]
+    assert error["param"] == "messages[0].content"

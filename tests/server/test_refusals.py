@@ -138,12 +138,13 @@ UNSUPPORTED: list[dict[str, Any]] = [
     {"response_format": {"type": "json_object"}}, {"guided_json": {}}, {"guided_regex": "a"},
     {"guided_choice": ["a"]}, {"guided_grammar": "a"}, {"json_schema": {}}, {"regex": "a"},
     {"ebnf": "root ::= \"a\""}, {"grammar": "a"},
+    {"structural_tag": {"format": {"type": "any_text"}}},
     {"add_generation_prompt": False}, {"chat_template": "x"}, {"skip_special_tokens": False},
     {"use_beam_search": True}, {"length_penalty": 2}, {"max_new_tokens": 5},
     {"do_sample": False}, {"truncate": 5}, {"encoder_repetition_penalty": 1.1},
     {"stop_regex": "a+"}, {"no_stop_trim": True}, {"lora_path": "a"}, {"lora": [{"id": 0}]},
     {"samplers": ["top_k"]}, {"n_probs": 3}, {"custom_logit_processor": "x"},
-    {"structural_tag": "x"}, {"vllm_xargs": {"a": 1}},
+    {"vllm_xargs": {"a": 1}},
     {"options": {"temperature": 0}}, {"random_seed": 1}, {"enable_thinking": False},
 ]  # fmt: skip
 # What chat completions alone do.
@@ -275,6 +276,9 @@ CHAT_ONLY: list[tuple[dict[str, Any], str, str]] = [
      "unsupported_parameter"),
     ({"messages": [{"role": "assistant"}], "continue_final_message": True}, "messages[0].content",
      "invalid_value"),
+    ({"messages": [{"role": "assistant", "tool_calls": [
+        {"id": "a", "function": {"name": "f", "arguments": '{"x": NaN}'}}]}]},
+     "messages[0].tool_calls[0].function.arguments", "invalid_value"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "add_generation_prompt",
      "invalid_value"),
     ({"tools": [TOOL] * 2}, "tools[1].function.name", "invalid_value"),

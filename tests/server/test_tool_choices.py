@@ -58,6 +58,12 @@ def test_a_call_that_breaks_off_is_no_reason_to_end(desk: Desk) -> None:
     assert choice["finish_reason"] == "stop"
 
 
+def allowed(*names: str, mode: str = "auto") -> dict[str, Any]:
+    """A choice that leaves some tools to call."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 def _constrained(desk: Desk, **more: Any) -> bool:
     body = chat(**more)
     response = desk.server.http.post("/v1/render", json=body)
@@ -76,6 +82,9 @@ STRICT = functions({"add": {"a": {"type": "integer"}}}, strict=True)
         ({"tools": TOOLS, "tool_choice": "required"}, True),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "say"}}}, True),
         ({"tools": TOOLS, "tool_choice": "none"}, False),
+        ({"tools": TOOLS, "tool_choice": allowed("add", "say")}, False),
+        ({"tools": TOOLS, "tool_choice": allowed("add")}, True),
+        ({"tools": TOOLS, "tool_choice": allowed("add", "say", mode="required")}, True),
         ({"tools": TOOLS, "parallel_tool_calls": True}, False),
         ({"tools": TOOLS, "parallel_tool_calls": False}, True),
         ({"parallel_tool_calls": False}, False),
@@ -85,6 +94,7 @@ STRICT = functions({"add": {"a": {"type": "integer"}}}, strict=True)
         ({"response_format": {"type": "text"}}, False),
         ({"guided_choice": ["a", "b"]}, True),
         ({"structured_outputs": {"regex": "a+"}}, True),
+        ({"structural_tag": {"format": {"type": "any_text"}}}, True),
         ({"thinking_token_budget": 5}, True),
         ({"thinking_token_budget": -1}, False),
         ({"thinking": {"type": "enabled"}}, False),
@@ -101,6 +111,7 @@ def test_what_needs_a_grammar(desk: Desk, more: dict[str, Any], constrained: boo
     ("more", "param"),
     [
         ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": allowed("add")}, "tool_choice"),
         ({"tools": TOOLS, "parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"tools": STRICT}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
@@ -126,6 +137,58 @@ def test_a_schema_that_no_grammar_can_be_made_of_is_named(desk: Desk) -> None:
     assert "kept to: not" in error["message"]
     desk.says("ok")
     assert desk.ask(tools=tools)["message"]["content"] == "ok", "nothing is made of it unasked"
+
+
+@pytest.mark.parametrize(
+    ("choice", "param"),
+    [
+        (allowed("add", "nope"), "tool_choice.allowed_tools.tools[1]"),
+        (allowed(), "tool_choice.allowed_tools.tools"),
+        (allowed("add", mode="none"), "tool_choice.allowed_tools.mode"),
+        ({"type": "allowed_tools"}, "tool_choice.mode"),
+        ({"type": "allowed_tools", "allowed_tools": []}, "tool_choice.allowed_tools"),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [5]}, "tool_choice.tools[0]"),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]},
+            "tool_choice.tools[0].type",
+        ),
+        ({"type": "custom", "custom": {"name": "add"}}, "tool_choice"),
+        ({"type": "function", "function": {"name": "nope"}}, "tool_choice"),
+    ],
+    ids=str,
+)
+def test_choices_that_cannot_be_are_refused_by_their_place(
+    desk: Desk, choice: dict[str, Any], param: str
+) -> None:
+    refused = desk.server.http.post(PATH, json=chat(tools=TOOLS, tool_choice=choice))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
+def test_the_model_reads_of_all_tools_and_calls_those_that_it_may(desk: Desk) -> None:
+    desk.says(call("add", a=1))
+    choice = desk.ask(tools=TOOLS, tool_choice=allowed("add"))
+    assert "say" in desk.prompt
+    (made,) = choice["message"]["tool_calls"]
+    assert (made["function"]["name"], choice["finish_reason"]) == ("add", "tool_calls")
+    short = {"type": "allowed_tools", "mode": "required", "tools": [{"name": "say"}]}
+    assert _constrained(desk, tools=TOOLS, tool_choice=short)
+
+
+@pytest.mark.parametrize(
+    ("begin", "tools", "calls"),
+    [("<tool_call>\n", TOOLS, 1), ("<tool_call>\n", [], 0), ("<a>", TOOLS, 0)],
+)
+def test_calls_count_in_tags_that_write_them(
+    desk: Desk, begin: str, tools: list[Any], calls: int
+) -> None:
+    tag = {"begin": begin, "content": {"type": "any_text"}, "end": "</tool_call>"}
+    form = {"type": "triggered_tags", "triggers": [begin.strip()], "tags": [tag]}
+    text = f"so {call('add', a=1)}"
+    desk.says(text)
+    asked = {"response_format": {"type": "structural_tag", "format": form}, "tools": tools}
+    message = desk.ask(**asked)["message"]
+    assert len(message.get("tool_calls") or []) == calls
+    assert message["content"] == ("so" if calls else text)
 
 
 def test_a_structured_answer_after_a_prompt_that_ends_reasoning() -> None:

@@ -74,10 +74,13 @@ class Serving:
         *,
         seed: int = 1,
         eos_ids: tuple[int, ...] = (),
+        boundaries: tuple[int, ...] = (),
     ) -> int:
         """A request with the next id."""
         number = len(self.requests) + 1
-        request = Request(number, prompt, limit, SamplingParameters(seed=seed), eos_ids)
+        request = Request(
+            number, prompt, limit, SamplingParameters(seed=seed), eos_ids, boundaries=boundaries
+        )
         self.scheduler.submit(request)
         self.requests[number] = request
         self.got[number] = Got()

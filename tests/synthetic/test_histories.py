@@ -118,3 +118,23 @@ def test_window_gives_pages_back() -> None:
     serving.check(number)
     # The window's pages, one being left and one being filled, and those of the prompt's chunk.
     assert most <= -(-len(BASE) // PAGE_TOKENS) + 2 < (len(BASE) + 27) // PAGE_TOKENS
+
+
+@pytest.mark.clause("FRONT-8")
+@pytest.mark.parametrize(
+    "history", [history for history in HISTORIES if history.row_state], ids=lambda h: h.name
+)
+@pytest.mark.parametrize("boundary", [8, 10])
+def test_state_is_saved_at_a_boundary(history: History, boundary: int) -> None:
+    """A conversation that goes on otherwise from there reuses what is before, and nothing where no
+    boundary was said."""
+    prompt = tuple((3 * i + 1) % VOCABULARY for i in range(18))
+    for boundaries, reused in (((), 0), ((boundary,), boundary)):
+        serving = Serving(history)
+        serving.submit(prompt, 3, boundaries=boundaries)
+        serving.drain()
+        other = serving.submit((*prompt[:boundary], 2, 2, 2), 4)
+        serving.drain()
+        serving.check(1)
+        serving.check(other)
+        assert serving.got[other].reused == reused

@@ -1,6 +1,7 @@
-"""Random workloads over every kind of history: prompts that share prefixes, small caches, few
-snapshots, cancellations, priorities, rounds that run as late as they may or a little earlier.
-Every answer is held against what its tokens alone make of it; books are checked after each act."""
+"""Random workloads over every kind of history: prompts that share prefixes and have boundaries,
+small caches, few snapshots, cancellations, priorities, rounds that run as late as they may or a
+little earlier. Every answer is held against what its tokens alone make of it; books are checked
+after each act."""
 
 from __future__ import annotations
 
@@ -28,7 +29,13 @@ def _prompts(draw: st.DrawFn) -> tuple[int, ...]:
 
 
 _ACTS = st.one_of(
-    st.tuples(st.just("submit"), _prompts(), st.integers(1, 10), st.integers(0, 2)),
+    st.tuples(
+        st.just("submit"),
+        _prompts(),
+        st.integers(1, 10),
+        st.integers(0, 2),
+        st.sets(st.integers(1, 29), max_size=4),
+    ),
     st.tuples(st.just("turn")),
     st.tuples(st.just("launch")),
     st.tuples(st.just("run")),
@@ -61,8 +68,11 @@ def test_workload(
     cancelled: set[int] = set()
     for act in acts:
         match act:
-            case ("submit", tuple() as prompt, int() as limit, int() as eos):
-                serving.submit(prompt, limit, seed=limit, eos_ids=tuple(range(eos)))
+            case ("submit", tuple() as prompt, int() as limit, int() as eos, set() as cuts):
+                boundaries = tuple(sorted(cut for cut in cuts if cut < len(prompt)))
+                serving.submit(
+                    prompt, limit, seed=limit, eos_ids=tuple(range(eos)), boundaries=boundaries
+                )
             case ("turn",):
                 if not serving.scheduler.idle or serving.rounds_in_flight:
                     serving.turn()

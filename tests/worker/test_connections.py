@@ -14,22 +14,17 @@ import pytest
 from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.connections import ConnectionsChannel, ProcessConnection, hand_in
 from helios.worker.messages import (
-    Ask,
-    Asked,
-    AskedAnswer,
-    AskResult,
     BooksBroken,
     Cancel,
     Finish,
-    FromProcess,
     Progress,
     ReadProgress,
     Shutdown,
     Submit,
     TokensEvent,
-    ToProcess,
     ToWorker,
 )
+from helios.worker.peer_messages import Ask, Asked, AskedAnswer, AskResult, FromProcess, ToProcess
 from helios.worker.process_numbers import process_of, request_ids
 from tests.scheduler.driving import request
 from tests.worker.test_model_worker import submit

@@ -20,6 +20,7 @@ from helios.frontend.responses import ResponseReading
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 from helios.runtime.grammar_rules import takes_grammars
+from helios.runtime.history import uses_boundaries
 from helios.runtime.sampling_rules import sampling_rules
 from helios.runtime.scoring_rules import scoring_rules
 
@@ -83,7 +84,10 @@ def assemble(
         bos_token=_bos_token(frontend, tokenizer),
         max_context_tokens=contract.max_context_tokens,
         input_tokens=contract.model.input_vocabulary.input_tokens,
-        boundary_rules=frontend.prefix_boundaries,
+        # Each boundary costs a rendering.
+        boundary_rules=(
+            frontend.prefix_boundaries if uses_boundaries(contract.model.graphs) else ()
+        ),
     )
     preparer = Preparer(
         prompts=prompts,

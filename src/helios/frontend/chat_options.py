@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helios.frontend.grammar.envelope import ThinkingBudget
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.constraint import ThinkingBudget
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.tools import NO_TOOLS, Tools
 
 
@@ -20,7 +20,7 @@ class ChatOptions:
     variables: Mapping[str, Any] = field(default_factory=dict)
     definitions: tuple[Mapping[str, Any], ...] = ()
     tools: Tools = NO_TOOLS
-    structure: Structure | None = None
+    structure: AnswerForm | None = None
     documents: tuple[Mapping[str, Any], ...] = ()
     continue_last: bool = False
     thinking: ThinkingBudget | None = None

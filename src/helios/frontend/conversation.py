@@ -7,8 +7,9 @@ or parts, whichever they were written for. What is returned is new; nothing of a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from helios.errors import RequestError
 from helios.frontend.origins import Origin, by
@@ -20,7 +21,7 @@ _ROLES: Final = frozenset(
 _TEXT_PARTS: Final = frozenset(["text", "input_text", "output_text", "refusal"])
 
 # What templates call an earlier answer's reasoning: most of them, newer ones, those of channels.
-_REASONING: Final = ("reasoning_content", "reasoning", "thinking")
+REASONING: Final = ("reasoning_content", "reasoning", "thinking")
 
 
 def for_template(
@@ -45,9 +46,9 @@ def _message(message: Mapping[str, Any], where: str, *, wants_parts: bool) -> di
         found["content"] = [_part(part) for part in content]
     elif content is None:
         found["content"] = ""  # templates write None as the word
-    reasoning = next((text for name in _REASONING if (text := found.get(name))), None)
+    reasoning = next((text for name in REASONING if (text := found.get(name))), None)
     if reasoning is not None:
-        found.update(dict.fromkeys(_REASONING, reasoning))
+        found.update(dict.fromkeys(REASONING, reasoning))
     role = found.get("role")
     if isinstance(role, str) and role in _ROLES:
         found["role"] = by(Origin.TEMPLATE, role)
@@ -92,17 +93,48 @@ def _call(call: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _arguments(arguments: object, where: str) -> Mapping[str, Any]:
     if isinstance(arguments, Mapping):
+        _check_finite(arguments, where)
         return arguments
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return {}
     try:
-        value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        value = None
+        value = _json_value(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError) as error:
+        raise _no_arguments(f"is no JSON object: {error!s:.200}", where) from None
     if not isinstance(value, dict):
-        raise RequestError(
-            "is no JSON object",
-            where=where,
-            remedy="Send a call's arguments as the model gave them",
-        )
+        raise _no_arguments("is no JSON object", where)
     return value
+
+
+def _no_arguments(what: str, where: str) -> RequestError:
+    return RequestError(what, where=where, remedy="Send a call's arguments as the model gave them")
+
+
+def _json_value(text: str) -> Any:
+    """What JSON text says. Python would read numbers that aren't JSON's (NaN, Infinity), or that
+    become one of them (1e999), and templates would write them as words. Raises ValueError."""
+
+    def finite(number: str) -> float:
+        value = float(number)
+        if not math.isfinite(value):
+            raise ValueError(f"{number[:40]} is no finite number")
+        return value
+
+    return json.loads(text, parse_constant=_no_number, parse_float=finite)
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _check_finite(value: Any, where: str) -> None:
+    """Refuses numbers that JSON doesn't have in values that didn't come as JSON text."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            raise _no_arguments(f"is no JSON object: {one} is no JSON number", where)
+        if isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one

@@ -15,8 +15,9 @@ from typing import Any, Final
 from helios.contract.model import SamplingDefaults
 from helios.errors import RequestError
 from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
-from helios.frontend.grammar.envelope import Constraint
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.companions import check_companions
+from helios.frontend.grammar.constraint import Constraint
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.options import GenerationOptions as GenerationOptions
 from helios.frontend.options import check_types
 from helios.frontend.prompts import LONGEST_CONTEXT, TOO_LONG, Prompt, PromptMaker, ShownPrompt
@@ -43,7 +44,8 @@ class PreparedRequest:
     likeliest tokens are wanted where the prompt is scored, None where it isn't; `shown` the prompt
     as its answer begins with it, if it does. With `unanswered`
     nothing is to be generated; the one token that every request makes has no reader. `response`
-    is None where the output is plain text, `grammar` where it is free. `prefix_boundaries` are
+    is None where the output is plain text, `grammar` where it is free; `grammar_where` is the field
+    that asks for it. `prefix_boundaries` are
     counts of first prompt tokens that other conversations may share."""
 
     prompt_tokens: list[int]
@@ -59,6 +61,7 @@ class PreparedRequest:
     unanswered: bool = False
     response: ResponseStart | None = None
     grammar: str | None = None
+    grammar_where: str = ""
     prefix_boundaries: tuple[int, ...] = ()
 
 
@@ -134,14 +137,12 @@ class Preparer:
             continue_last=chat.continue_last,
         )
         prepared = self._prepared(prompt, options, where="messages", continues=chat.continue_last)
-        response = self.reading.start(prompt.tokens, chat.tools, opaque=chat.structure is not None)
         constraint = Constraint(chat.structure, chat.tools, chat.thinking)
-        grammar = None
-        if constraint:
-            self._check_grammars(constraint)
-            grammar = self.reading.grammar(constraint, response.opened)
+        opaque = constraint.is_opaque(self.reading.call_opener)
+        response = self.reading.start(prompt.tokens, chat.tools, opaque=opaque)
         reads = self.reading.reads(chat.tools)
-        return replace(prepared, response=response if reads else None, grammar=grammar)
+        prepared = replace(prepared, response=response if reads else None)
+        return self._constrained(prepared, options, constraint, response.opened, bare=not reads)
 
     def prepare_completion(
         self,
@@ -149,7 +150,7 @@ class Preparer:
         options: GenerationOptions,
         *,
         shown: bool = False,
-        structure: Structure | None = None,
+        structure: AnswerForm | None = None,
     ) -> PreparedRequest:
         """A request that continues `prompt`: text, in which markers count as markers because it
         is the whole prompt, or token ids as they are. With `shown` the answer begins with it, and
@@ -165,8 +166,25 @@ class Preparer:
         if structure is None:
             return prepared
         constraint = Constraint(structure, NO_TOOLS)
+        return self._constrained(prepared, options, constraint, None, bare=True)
+
+    def _constrained(
+        self,
+        prepared: PreparedRequest,
+        options: GenerationOptions,
+        constraint: Constraint,
+        opened: str | None,
+        *,
+        bare: bool,
+    ) -> PreparedRequest:
+        """The request with its grammar, if it is to have one. Raises RequestError."""
+        if not constraint:
+            return prepared
         self._check_grammars(constraint)
-        return replace(prepared, grammar=self.reading.grammar(constraint, None))
+        check_companions(options, constraint, self.reading.is_text, bare=bare)
+        allowed = prepared.sampling.allowed_tokens
+        grammar = self.reading.grammar(constraint, opened, allowed)
+        return replace(prepared, grammar=grammar, grammar_where=constraint.where)
 
     def _check_grammars(self, constraint: Constraint) -> None:
         if not self._takes_grammars:

@@ -15,17 +15,14 @@ from typing import Any, Final, SupportsIndex
 
 from helios.contract.model import PrefixBoundaryRule
 from helios.errors import RequestError
+from helios.frontend.continuation import mark_last, up_to_mark
 from helios.frontend.conversation import for_template
 from helios.frontend.markers import MarkerGuard, without_cuts
-from helios.frontend.origins import added, method, plain
 from helios.frontend.prefix_boundaries import boundaries
 from helios.frontend.prompt_inputs import TOOL_CHARACTERS_LIMIT, InputBounds, text_within
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
 
-# A noncharacter that clients' text can't have.
-_LAST: Final = "\ufdd3"
-_MARK: Final = _LAST + " "
 # What a template reads of a conversation besides the client's variables, and what to do instead.
 _RESERVED: Final[Mapping[str, str]] = {
     "messages": "Send them as the request's own messages",
@@ -114,7 +111,7 @@ class PromptMaker:
         self._check_inputs(messages, variables or {}, tools, documents)
         rendering = for_template(messages, wants_parts=self.template.reads_parts)
         if continue_last:
-            _mark_last(rendering)
+            field = mark_last(rendering)
         template = self.template
 
         def render(part: Sequence[Mapping[str, Any]], prompted: bool) -> str:
@@ -128,7 +125,7 @@ class PromptMaker:
 
         rendered = render(rendering, generation_prompt and not continue_last)
         if continue_last:
-            rendered = _up_to_mark(rendered)
+            rendered = up_to_mark(rendered, field)
         self._check_text(rendered, where="messages")
         tokens = self.guard.encode(rendered, where="messages")
 
@@ -235,42 +232,6 @@ class PromptMaker:
             where=where,
             remedy=f"Shorten the prompt to at most {context - 1} tokens",
         )
-
-
-def _mark_last(messages: list[dict[str, Any]]) -> None:
-    """Puts a mark behind the last message's text, and a space that says whether the template
-    cuts white space off."""
-    last = messages[-1] if messages else {}
-    content = last.get("content")
-    if isinstance(content, list):
-        for index in range(len(content) - 1, -1, -1):
-            if isinstance(content[index].get("text"), str):
-                part = content[index]
-                marked = [{**part, "text": added(part["text"], _MARK)}]
-                last["content"] = content[:index] + marked + content[index + 1 :]
-                return
-    elif isinstance(content, str) and content:
-        last["content"] = added(content, _MARK)
-        return
-    raise RequestError(
-        "has no text to continue",
-        where=f"messages[{max(0, len(messages) - 1)}].content",
-        remedy="Let the last message begin the answer, or leave out continue_final_message",
-    )
-
-
-def _up_to_mark(rendered: str) -> str:
-    """What stands before the mark, without the white space at its end where the template cuts it
-    off."""
-    at = plain(rendered).rfind(_LAST)
-    if at < 0:
-        raise RequestError(
-            "the model's chat template doesn't end with its last message",
-            where="messages",
-            remedy="Leave out continue_final_message",
-        )
-    before = rendered[:at]
-    return before if rendered[at:].startswith(_MARK) else str(method(before, "rstrip"))
 
 
 def _check_variables(variables: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.parameter_types import ToolSchemas
 from helios.frontend.response.parser import ResponseParser
@@ -77,14 +77,29 @@ class ResponseReading:
         return self._contract.tool_parser is not ToolParser.NONE
 
     @property
+    def call_opener(self) -> str:
+        """The marker that opens calls; empty where none does."""
+        return self._contract.tool_syntax.open
+
+    @property
     def knows_reasoning(self) -> bool:
         """Whether the core's syntax tells reasoning from answers."""
         return self._contract.reasoning_parser is not ReasoningParser.NONE
 
-    def grammar(self, constraint: Constraint, opened: str | None) -> str:
+    def is_text(self, token: int) -> bool:
+        """Whether a token is text, and neither special nor a marker."""
+        return token not in self._tokenizer.special_ids and token not in self.signs.by_token
+
+    def grammar(
+        self,
+        constraint: Constraint,
+        opened: str | None,
+        allowed: Sequence[int] | None = None,
+    ) -> str:
         """The grammar of a response that goes on after `opened`; of a bare output where that is
-        None. Raises RequestError for what can't be made one."""
-        return self._compiler.compile(constraint, opened)
+        None. `allowed` are the only tokens that may come. Raises RequestError for what can't be
+        made one, or can't be begun."""
+        return self._compiler.compile(constraint, opened, allowed)
 
     @property
     def vocabulary(self) -> LLTokenizer:

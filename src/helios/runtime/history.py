@@ -34,6 +34,13 @@ def history_rules(
     )
 
 
+def uses_boundaries(graphs: Sequence[GraphContract]) -> bool:
+    """Whether a contract's graphs can make use of where prompts part from each other: they take
+    snapshots, and pages alone can't begin a request."""
+    snapshots = any(graph.operation is Operation.SNAPSHOT for graph in graphs)
+    return snapshots and not _take_endpoint(graphs, Operation.INITIALIZE)
+
+
 def graphs_by_name(contract: PreparedContract) -> Mapping[str, GraphContract]:
     """Every graph of the contract."""
     return {graph.name: graph for graph in contract.model.graphs}

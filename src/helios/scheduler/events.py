@@ -15,13 +15,14 @@ from helios.runtime.rounds import Alternatives
 
 
 class Finish(IntEnum):
-    """Why a request ended."""
+    """Why a request ended; `GRAMMAR` where its own grammar couldn't be followed any further."""
 
     EOS = 1
     LIMIT = 2
     STOP = 3
     CANCELLED = 4
     FAILED = 5
+    GRAMMAR = 6
 
 
 class PromptScored(msgspec.Struct, gc=False):

@@ -72,7 +72,7 @@ class AdmissionRounds:
 
     def _lane(self, resident: Resident, operation: Operation) -> LaneWork:
         if not resident.refreshes:
-            resident.chunk_end = self._snapshots.first_chunk_end(resident)
+            resident.chunk_end = self._snapshots.next_stop(resident, resident.begins_at)
         progress, endpoint = resident.progress, resident.begins_at
         request = progress.request
         return LaneWork(

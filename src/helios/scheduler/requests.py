@@ -24,7 +24,8 @@ class Request:
     its place; `prefix_reuse` whether it may begin from pages and snapshots of earlier requests and
     leave its own to later ones. `sibling_of` is the id of the live request that has the same prompt
     and computes it for both. A `constrained` request's tokens follow a grammar, of which the host
-    knows what comes next only once it knows the last token.
+    knows what comes next only once it knows the last token. `boundaries` are counts of first prompt
+    tokens, ascending, at which other prompts may part from this one.
     """
 
     request_id: int
@@ -39,6 +40,7 @@ class Request:
     sibling_of: int | None = None
     prompt_top_logprobs: int = 0
     constrained: bool = False
+    boundaries: tuple[int, ...] = ()
 
     @property
     def stored_tokens(self) -> int:

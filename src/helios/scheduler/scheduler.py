@@ -162,10 +162,12 @@ class Scheduler:
             self._admit()
         return waiting.pending < limit and self._live.leaders < limit + self.slots.slots
 
-    def cancel(self, request_id: int, failure: str | None = None) -> list[Event]:
-        """Ends a request wherever it is, as failed where there is a `failure`; none of its tokens
-        are reported any more. What it holds comes back at its last fence. An unknown or ended
-        request is ignored."""
+    def cancel(
+        self, request_id: int, failure: str | None = None, finish: Finish = Finish.FAILED
+    ) -> list[Event]:
+        """Ends a request wherever it is, as failed where there is a `failure`, which counts as
+        `finish`; none of its tokens are reported any more. What it holds comes back at its last
+        fence. An unknown or ended request is ignored."""
         self.proceed()
         progress = self._live.find(request_id)
         if progress is None:
@@ -176,7 +178,7 @@ class Scheduler:
         elif not self._siblings.remove(progress):
             self._residency.waiting.remove(progress)
         if failure:
-            self._live.retire(progress, Finish.FAILED)
+            self._live.retire(progress, finish)
             return [RequestFailed(request_id, failure)]
         self._live.retire(progress, Finish.CANCELLED)
         return [TokensEmitted(request_id, (), (), Finish.CANCELLED, max(progress.reused, 0))]

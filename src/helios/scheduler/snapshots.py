@@ -40,15 +40,28 @@ class Snapshots:
             by_pages = endpoint - endpoint % self._page_tokens
         return endpoint > max(by_pages, resident.saved)
 
-    def first_chunk_end(self, resident: Resident) -> int:
-        """Where the prompt's next-to-last chunk must end. A model that can save only where it
-        stands stops before the prompt's last token, which whoever has the same prompt must consume
-        anew; that costs a round, so at least a page must have been consumed since the beginning.
-        """
-        end = resident.prompt_tokens - 1
-        if self._rules.names_endpoint or end - resident.hold.endpoint < self._page_tokens:
+    def next_stop(self, resident: Resident, start: int) -> int:
+        """Where a chunk must end that the prompt's tokens from `start` on are consumed in. A model
+        that can save only where it stands stops at boundaries, and before the prompt's last token,
+        which whoever has the same prompt must consume anew; each stop costs two rounds, so at least
+        a page must have been consumed since the one before."""
+        if self._rules.names_endpoint:
             return resident.prompt_tokens
-        return end if self.pays(resident, end) else resident.prompt_tokens
+        for stop in (*self._boundaries(resident), resident.prompt_tokens - 1):
+            if stop - start >= self._page_tokens and self.pays(resident, stop):
+                return stop
+        return resident.prompt_tokens
+
+    def _boundaries(self, resident: Resident) -> tuple[int, ...]:
+        """The first of the prompt's boundaries behind what it has been given, after what many
+        prompts share, and the last one, where a conversation parts that is asked again otherwise.
+        More would take the rows of others. Pages alone serve them where they can begin a request,
+        but for less than a page."""
+        if self._rules.starts_at_pages:
+            return ()
+        given = resident.hold.endpoint
+        ahead = [b for b in resident.progress.request.boundaries if b > given]
+        return (ahead[0], ahead[-1]) if len(ahead) > 1 else tuple(ahead)
 
     # ------------------------------------------------------------ asking
 
@@ -87,7 +100,7 @@ class Snapshots:
                 if self._rules.names_endpoint and not last:
                     self.ask(resident, prompt - 1)
             elif resident.planned_consumed == resident.chunk_end:
-                resident.chunk_end = prompt
+                resident.chunk_end = self.next_stop(resident, resident.planned_consumed)
                 if self.ask(resident, resident.planned_consumed):
                     resident.phase = Phase.SAVING
 

@@ -1,242 +1,28 @@
 """Request bodies as types. Their descriptions become `/openapi.json`.
 
-What the types can't say, such as which values are not supported, `validation` checks.
+What the types can't say, such as which values are not supported, `validation` checks. Fields that
+both APIs have are in `generation_bodies`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
-from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
-from helios.scheduler.ranking import PRIORITIES
+from helios.server.generation_bodies import (
+    ACCEPTED,
+    ANSWERS_LIMIT,
+    PROMPTS_LIMIT,
+    UNSUPPORTED,
+    GenerationRequest,
+    value_range,
+)
 from helios.server.message_bodies import ChatMessage as ChatMessage
 from helios.server.message_bodies import ContentPart as ContentPart
 from helios.server.reasoning_bodies import Thinking
 from helios.server.tool_bodies import TOOLS_LIMIT, ToolDefinition
-
-_UNSUPPORTED = "Not supported yet: a value that would change the answer is refused with 400."
-_ACCEPTED = "Accepted for compatibility; it doesn't change the answer."
-
-
-PROMPTS_LIMIT: Final = 256  # of one request
-ANSWERS_LIMIT: Final = 256  # to all prompts of one request
-
-
-def _range(low: float, high: float) -> dict[str, float]:
-    return {"minimum": low, "maximum": high}
-
-
-class StreamOptions(msgspec.Struct, frozen=True):
-    """What a stream contains besides the answer."""
-
-    include_usage: Annotated[
-        bool | None,
-        Meta(description="Send a last chunk with token counts and an empty `choices` list."),
-    ] = None
-
-
-class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields that chat and plain completions share."""
-
-    model: Annotated[str, Meta(description="The model's served id or one of its aliases.")]
-    stream: Annotated[
-        bool | None, Meta(description="Send the answer as server-sent events while it grows.")
-    ] = None
-    stream_options: Annotated[StreamOptions | None, Meta(description="Only with `stream`.")] = None
-    max_tokens: Annotated[
-        int | None,
-        Meta(
-            description="Most tokens to generate. Default: the model's recommendation, or what its"
-            " context leaves after the prompt.",
-            extra_json_schema={"minimum": 1},
-        ),
-    ] = None
-    max_completion_tokens: Annotated[
-        int | None,
-        Meta(
-            description="The newer name of `max_tokens`; give one of them.",
-            extra_json_schema={"minimum": 1},
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        Meta(
-            description="0 takes the most likely token each time; higher values vary more."
-            " Default: the model's recommendation, or 1.",
-            extra_json_schema=_range(0, 2),
-        ),
-    ] = None
-    top_p: Annotated[
-        float | None,
-        Meta(
-            description="Choose among the most likely tokens that together have this probability."
-            " Default: the model's recommendation, or 1.",
-            extra_json_schema=_range(0, 1),
-        ),
-    ] = None
-    top_k: Annotated[
-        int | None,
-        Meta(
-            description="Choose among so many of the most likely tokens; 0 or -1 for all."
-            " Default: the model's recommendation, or 0.",
-            extra_json_schema={"minimum": -1},
-        ),
-    ] = None
-    min_p: Annotated[
-        float | None,
-        Meta(
-            description="Leave out tokens less likely than this share of the likeliest."
-            " Default: the model's recommendation, or 0.",
-            extra_json_schema=_range(0, 1),
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        Meta(
-            description="Equal requests with equal seeds get equal answers, whatever else the"
-            " server does. Default: a random seed for each request.",
-            extra_json_schema=_range(-(1 << 63), (1 << 64) - 1),
-        ),
-    ] = None
-    priority: Annotated[
-        int | None,
-        Meta(
-            description="Who is served first while requests compete: lower before higher. Changes"
-            " when an answer comes, never what it says. Default: 0.",
-            extra_json_schema=_range(-PRIORITIES, PRIORITIES),
-        ),
-    ] = None
-    n: Annotated[
-        int | None,
-        Meta(
-            description="Number of answers, each as if it were asked for alone with a seed that is"
-            " one higher. Default: 1.",
-            extra_json_schema=_range(1, CHOICES_LIMIT),
-        ),
-    ] = None
-    stop: Annotated[
-        str | list[str] | None,
-        Meta(
-            description="The text ends before the first of these strings: one, or up to four of"
-            " together 4096 bytes of UTF-8. Not with stop tokens or structured output.",
-            extra_json_schema={"minLength": 1, "maxItems": 4, "items": {"minLength": 1}},
-        ),
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        Meta(
-            description="Divides the logits of tokens that prompt or output have already, where"
-            " they are positive, and multiplies them where they aren't. Default: the model's"
-            " recommendation, or 1, which changes nothing.",
-            extra_json_schema={"exclusiveMinimum": 0, "maximum": 100},
-        ),
-    ] = None
-    presence_penalty: Annotated[
-        float | None,
-        Meta(
-            description="Taken off the logit of each token that the output has already."
-            " Default: the model's recommendation, or 0.",
-            extra_json_schema=_range(-2, 2),
-        ),
-    ] = None
-    frequency_penalty: Annotated[
-        float | None,
-        Meta(
-            description="Taken off a token's logit for each time that the output has it already."
-            " Default: the model's recommendation, or 0.",
-            extra_json_schema=_range(-2, 2),
-        ),
-    ] = None
-    logit_bias: Annotated[
-        dict[str, float] | None,
-        Meta(
-            description="Added to the logits of the token ids that it names, from -100 to 100; at"
-            " most 512 of them.",
-            extra_json_schema={
-                "maxProperties": 512,
-                "propertyNames": {"pattern": "^[0-9]+$"},
-                "additionalProperties": _range(-100, 100),
-            },
-        ),
-    ] = None
-    allowed_token_ids: Annotated[
-        list[int] | None, Meta(description="The only tokens that may come.")
-    ] = None
-    bad_words: Annotated[
-        list[str | list[int]] | None,
-        Meta(
-            description="Texts that may not come, as the tokens that they have at a beginning or"
-            " after a space, or sequences of token ids; each of at most 33 tokens."
-        ),
-    ] = None
-    min_tokens: Annotated[
-        int | None,
-        Meta(
-            description="Tokens before which neither the end of the answer nor one of"
-            " `stop_token_ids` may come. Default: 0.",
-            extra_json_schema={"minimum": 0},
-        ),
-    ] = None
-    ignore_eos: Annotated[
-        bool | None, Meta(description="The answer ends at its limit or a stop alone.")
-    ] = None
-    response_format: Annotated[
-        dict[str, Any] | None,
-        Meta(
-            description="The answer's form by its `type`: `text`, `json_object`, `json_schema`,"
-            " `regex` with a `pattern`, or `grammar` (Lark, or GBNF)."
-        ),
-    ] = None
-    structured_outputs: Annotated[
-        dict[str, Any] | None,
-        Meta(description="The answer's form by one key: json, regex, choice, or grammar."),
-    ] = None
-    guided_json: Annotated[Any, Meta(description="A JSON schema of the answer.")] = None
-    guided_regex: Annotated[
-        str | None, Meta(description="A regular expression that the whole answer matches.")
-    ] = None
-    guided_choice: Annotated[
-        list[str] | None, Meta(description="Texts, one of which the answer is.")
-    ] = None
-    guided_grammar: Annotated[
-        str | None, Meta(description="A grammar of the answer, Lark's or GBNF.")
-    ] = None
-    json_schema: Annotated[Any, Meta(description="Another name of `guided_json`.")] = None
-    regex: Annotated[str | None, Meta(description="Another name of `guided_regex`.")] = None
-    ebnf: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
-    grammar: Annotated[str | None, Meta(description="Another name of `guided_grammar`.")] = None
-    stop_token_ids: Annotated[
-        list[int] | None, Meta(description="The answer ends before one of these tokens.")
-    ] = None
-    stop_token_sequences: Annotated[
-        list[list[int]] | None,
-        Meta(
-            description="The answer ends before the first of these sequences of tokens: at most 16"
-            " of at most 64 tokens."
-        ),
-    ] = None
-    prompt_logprobs: Annotated[
-        int | None,
-        Meta(
-            description="Return each prompt token's log-probability (natural, of the raw logits)"
-            " and those of so many of the likeliest in its place. Nothing of it is then reused.",
-            extra_json_schema=_range(0, TOP_CAPACITY),
-        ),
-    ] = None
-    logprobs_mode: Annotated[
-        str | None, Meta(description=f"`raw_logprobs` alone. {_UNSUPPORTED}")
-    ] = None
-    user: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    metadata: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    store: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    service_tier: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    safety_identifier: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    prompt_cache_key: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    prompt_cache_retention: Annotated[Any, Meta(description=_ACCEPTED)] = None
 
 
 class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
@@ -258,7 +44,7 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         Meta(
             description="How many of the likeliest tokens to return wherever one was generated."
             " Only with `logprobs`. Default: 0.",
-            extra_json_schema=_range(0, TOP_CAPACITY),
+            extra_json_schema=value_range(0, TOP_CAPACITY),
         ),
     ] = None
     return_token_ids: Annotated[
@@ -285,7 +71,9 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         Meta(
             description="`auto`: the model decides, which is the default. `none`: no calls."
             " `required`: at least one call. Or a function that is called, as"
-            ' `{"type": "function", "function": {"name": …}}`.'
+            ' `{"type": "function", "function": {"name": …}}`. Or tools that alone may be called,'
+            ' as `{"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": […]}}`, with'
+            " the mode `auto` or `required`."
         ),
     ] = None
     parallel_tool_calls: Annotated[
@@ -302,12 +90,10 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
         bool | None,
         Meta(description="The answer goes on with the last message's text. Default: false."),
     ] = None
-    functions: Annotated[list[Any] | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
-    function_call: Annotated[Any, Meta(description=f"`none` or `auto`. {_UNSUPPORTED}")] = None
-    modalities: Annotated[list[str] | None, Meta(description=f"`text` alone. {_UNSUPPORTED}")] = (
-        None
-    )
-    audio: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
+    functions: Annotated[list[Any] | None, Meta(description=f"Empty. {UNSUPPORTED}")] = None
+    function_call: Annotated[Any, Meta(description=f"`none` or `auto`. {UNSUPPORTED}")] = None
+    modalities: Annotated[list[str] | None, Meta(description=f"`text` alone. {UNSUPPORTED}")] = None
+    audio: Annotated[Any, Meta(description=UNSUPPORTED)] = None
     reasoning_effort: Annotated[
         str | None,
         Meta(
@@ -328,10 +114,10 @@ class ChatRequest(GenerationRequest, frozen=True, kw_only=True):
     include_reasoning: Annotated[
         bool | None, Meta(description="Whether the answer shows reasoning. Default: true.")
     ] = None
-    verbosity: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    web_search_options: Annotated[Any, Meta(description=_UNSUPPORTED)] = None
-    prediction: Annotated[Any, Meta(description=_ACCEPTED)] = None
-    echo: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
+    verbosity: Annotated[Any, Meta(description=UNSUPPORTED)] = None
+    web_search_options: Annotated[Any, Meta(description=UNSUPPORTED)] = None
+    prediction: Annotated[Any, Meta(description=ACCEPTED)] = None
+    echo: Annotated[bool | None, Meta(description=f"False. {UNSUPPORTED}")] = None
 
 
 class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
@@ -350,7 +136,7 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
         Meta(
             description="Return each token's log-probability (natural, of the raw logits) and those"
             " of so many of the likeliest tokens in its place.",
-            extra_json_schema=_range(0, TOP_CAPACITY),
+            extra_json_schema=value_range(0, TOP_CAPACITY),
         ),
     ] = None
     echo: Annotated[
@@ -360,10 +146,10 @@ class CompletionRequest(GenerationRequest, frozen=True, kw_only=True):
             " too. `max_tokens` may then be 0."
         ),
     ] = None
-    return_token_ids: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = None
-    return_token_timestamps: Annotated[bool | None, Meta(description=f"False. {_UNSUPPORTED}")] = (
+    return_token_ids: Annotated[bool | None, Meta(description=f"False. {UNSUPPORTED}")] = None
+    return_token_timestamps: Annotated[bool | None, Meta(description=f"False. {UNSUPPORTED}")] = (
         None
     )
     top_logprobs: Annotated[int | None, Meta(description="0; chat's name of `logprobs`.")] = None
-    suffix: Annotated[str | None, Meta(description=f"Empty. {_UNSUPPORTED}")] = None
-    best_of: Annotated[int | None, Meta(description=f"1. {_UNSUPPORTED}")] = None
+    suffix: Annotated[str | None, Meta(description=f"Empty. {UNSUPPORTED}")] = None
+    best_of: Annotated[int | None, Meta(description=f"1. {UNSUPPORTED}")] = None

@@ -11,13 +11,14 @@ from typing import Any
 
 from helios.errors import RequestError
 from helios.frontend.chat_options import ChatOptions
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.prepare import GenerationOptions, PreparedRequest, Preparer
 from helios.frontend.tools import Calling
-from helios.server.bodies import ChatRequest, GenerationRequest
+from helios.server.bodies import ChatRequest
 from helios.server.chat_presentation import ChatPresenter
 from helios.server.completion_presentation import CompletionPresenter
 from helios.server.failures import from_request_error, invalid, not_supported
+from helios.server.generation_bodies import GenerationRequest
 from helios.server.observation import UNOBSERVED, Observation
 from helios.server.presentation import AnswerIdentity, Presenter
 from helios.server.reasoning_bodies import reasoning_of
@@ -174,7 +175,7 @@ def _chat_options(request: ChatRequest, raw: Mapping[str, Any]) -> ChatOptions:
     )
 
 
-def _structure(raw: Mapping[str, Any]) -> Structure | None:
+def _structure(raw: Mapping[str, Any]) -> AnswerForm | None:
     try:
         return structure_of(raw)
     except RequestError as error:

@@ -29,13 +29,14 @@ class ScoredPrompt:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One choice on its way: its number, what the model is asked, how its text is made, whose it
-    is, and the scores of its prompt if they are wanted."""
+    is, the scores of its prompt if they are wanted, and the field that its grammar came by."""
 
     index: int
     submit: Submit
     pipeline: OutputPipeline
     request: RunningRequest
     scored: ScoredPrompt | None = None
+    grammar_where: str = ""
 
     @property
     def leads(self) -> bool:
@@ -79,5 +80,6 @@ def begin_choices(
             )
             leader = submit.request_id if leader is None else leader
             pipeline = model.frontend.output(prepared)
-            found.append(Choice(len(found), submit, pipeline, request, scored))
+            where = prepared.grammar_where
+            found.append(Choice(len(found), submit, pipeline, request, scored, where))
     return found

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from helios.errors import RequestError
+from helios.frontend.grammar.faults import GrammarDeadEndError, GrammarLimitError
 from helios.frontend.prepare import PromptTooLongError
 from helios.frontend.sampling import UnsupportedParameterError
 
@@ -94,8 +95,8 @@ def refuse_ignored(names: Sequence[str]) -> None:
 
 
 def from_request_error(error: RequestError, field_names: Mapping[str, str]) -> ApiError:
-    """A 400 for a request that can't be prepared. `field_names` has what the client called an
-    option, where that differs."""
+    """A 400 for a request that can't be prepared, or whose grammar can't be followed.
+    `field_names` has what the client called an option, where that differs."""
     param = field_names.get(error.where, error.where)
     text = f"{param}: {error.what}" if param else error.what
     if error.remedy:
@@ -105,4 +106,8 @@ def from_request_error(error: RequestError, field_names: Mapping[str, str]) -> A
         code = "context_length_exceeded"
     elif isinstance(error, UnsupportedParameterError):
         code = "unsupported_parameter"
+    elif isinstance(error, GrammarLimitError):
+        code = "grammar_limit_exceeded"
+    elif isinstance(error, GrammarDeadEndError):
+        code = "grammar_dead_end"
     return invalid(param or None, text, code=code)

@@ -17,6 +17,7 @@ from helios.server.admission import Admission
 from helios.server.lifecycle import Lifecycle, ServedModel, WorkerClient
 from helios.server.server import ServerOptions
 from helios.server.shared_permits import SharedPermits
+from helios.thread_turns import shorten_turns
 from helios.worker.messages import WorkerReady
 
 _DEFAULT_FRONTEND_WORKERS: Final = 2
@@ -53,6 +54,7 @@ async def load(lifecycle: Lifecycle, client: WorkerClient, loading: Loading) -> 
     # What was made for loading stays for ever: the collector needn't walk it again.
     gc.collect()
     gc.freeze()
+    shorten_turns()
     lifecycle.serve(model)
     return model
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from helios.server.bodies import GenerationRequest
 from helios.server.failures import ApiError, ErrorBody
+from helios.server.generation_bodies import GenerationRequest
 from helios.server.operations import EVENTS, JSON, OPERATIONS, Answer, Operation, Schema
 from helios.server.options import HttpOptions
 from helios.server.route_paths import METRICS, PROBES

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from helios.frontend.grammar.faults import grammar_error
 from helios.frontend.output import OutputDelta
 from helios.server.answers import FinishReason
 from helios.server.choices import Choice
-from helios.server.failures import ApiError
+from helios.server.failures import ApiError, from_request_error
 from helios.server.observation import Step
 from helios.worker.messages import FailedEvent, Finish, RejectedEvent, TokensEvent
 from helios.worker.recipient import RequestEvent
@@ -51,6 +52,10 @@ def step_of(choice: Choice, event: RequestEvent, *, text_only: bool = False) -> 
     ApiError for the end of a request that isn't an answer's."""
     if isinstance(event, RejectedEvent):
         raise ApiError(503, event.message, code="not_admitted", retry_after_s=1)
+    if isinstance(event, FailedEvent) and event.fault:
+        raise from_request_error(
+            grammar_error(event.fault, event.message, choice.grammar_where), {}
+        )
     if isinstance(event, FailedEvent):
         raise ApiError(500, event.message, code="execution_failed")
     reason = None
@@ -79,5 +84,5 @@ def _reason(finish: Finish, *, aborted: bool) -> FinishReason:
             return "abort"
         case Finish.CANCELLED:
             raise ApiError(503, "the request was cancelled: the model is ending", code="cancelled")
-        case Finish.FAILED:
+        case Finish.FAILED | Finish.GRAMMAR:  # the latter comes as a FailedEvent
             raise ApiError(500, "executing the request failed", code="execution_failed")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from helios.frontend.grammar.envelope import ThinkingBudget
+from helios.frontend.grammar.constraint import ThinkingBudget
 from helios.server.failures import invalid
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from helios.frontend.grammar.structural_tags import AnswerForm, structural_tag
 from helios.frontend.grammar.structure import (
     GbnfAnswer,
     GrammarAnswer,
     JsonAnswer,
     RegexAnswer,
-    Structure,
     choice,
     json_schema,
     text_of,
@@ -23,13 +23,13 @@ from helios.server.failures import invalid, not_supported
 _OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 
 
-def _grammar(value: object, where: str) -> Structure:
+def _grammar(value: object, where: str) -> AnswerForm:
     """A grammar in Lark's or in GBNF's writing, which has `::=`."""
     text = text_of(value, where)
     return GbnfAnswer(text, where) if "::=" in text else GrammarAnswer(text, where)
 
 
-_Makers = Mapping[str, Callable[[object, str], Structure]]
+_Makers = Mapping[str, Callable[[object, str], AnswerForm]]
 _FIELDS: Final[_Makers] = {
     "guided_json": json_schema,
     "guided_regex": lambda value, where: RegexAnswer(text_of(value, where), where),
@@ -39,20 +39,22 @@ _FIELDS: Final[_Makers] = {
     "regex": lambda value, where: RegexAnswer(text_of(value, where), where),
     "ebnf": _grammar,
     "grammar": _grammar,
+    "structural_tag": structural_tag,
 }
 _STRUCTURED_OUTPUTS: Final[_Makers] = {
     "json": json_schema,
     "regex": lambda value, where: RegexAnswer(text_of(value, where), where),
     "choice": choice,
     "grammar": _grammar,
+    "structural_tag": structural_tag,
     "json_object": lambda value, where: JsonAnswer(_OBJECT, where),
 }
 
 
-def structure_of(body: Mapping[str, Any]) -> Structure | None:
+def structure_of(body: Mapping[str, Any]) -> AnswerForm | None:
     """The form that a body asks for. Raises ApiError 400 for two of them, RequestError for values
     that are none."""
-    found: dict[str, Structure] = {}
+    found: dict[str, AnswerForm] = {}
     response_format = _response_format(body.get("response_format"))
     if response_format is not None:
         found["response_format"] = response_format
@@ -78,7 +80,7 @@ def structure_of(body: Mapping[str, Any]) -> Structure | None:
     return next(iter(found.values()), None)
 
 
-def _response_format(value: object) -> Structure | None:
+def _response_format(value: object) -> AnswerForm | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -101,9 +103,11 @@ def _response_format(value: object) -> Structure | None:
             return RegexAnswer(text_of(value.get("pattern"), where), where)
         case "grammar":
             return _grammar(value.get("grammar"), "response_format.grammar")
+        case "structural_tag":
+            return structural_tag(value, "response_format")
         case other:
             raise invalid(
                 "response_format.type",
                 f"response_format.type: {other!r:.80} is none. Use text, json_object, json_schema,"
-                " regex or grammar",
+                " regex, grammar or structural_tag",
             )

@@ -13,12 +13,17 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from helios.frontend.tools import Calling, Tool, Tools
+from helios.frontend.grammar.schemas import ANNOTATIONS
+from helios.frontend.tools import Tool, Tools
 from helios.server.failures import invalid, not_supported
+from helios.server.tool_choices import tool_choice
 
 TOOLS_LIMIT: Final = 512
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _NAME_WORDS: Final = "1 to 128 of the letters a-z and A-Z, digits, and _ . : -"
+# A function without parameters takes none, as of OpenAI, nor does one with an empty list of them.
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
+_OF_EMPTY_LISTS: Final = frozenset(["type", "properties", "required", *ANNOTATIONS])
 
 
 class FunctionDefinition(msgspec.Struct, frozen=True):
@@ -99,44 +104,16 @@ def tools_of(
                 f"{where}.function.name: {function.name!r} is declared twice. Name each once",
             )
         names.add(function.name)
-        parameters = function.parameters or {"type": "object", "properties": {}}
+        parameters = function.parameters or _NO_PARAMETERS
+        if parameters.get("properties") == {} and set(parameters) <= _OF_EMPTY_LISTS:
+            parameters = {**parameters, "additionalProperties": False}
         if parameters.get("type", "object") != "object":
             raise invalid(
                 f"{where}.function.parameters",
                 f"{where}.function.parameters: arguments are an object. Set type: object",
             )
         declared.append(Tool(function.name, parameters, bool(function.strict)))
-    calling, named = _choice(choice, names)
+    chosen = tool_choice(choice, names)
     # Who names a function wants one call of it, as of OpenAI.
-    return Tools(tuple(declared), calling, named, parallel is not False and named is None)
-
-
-def _choice(choice: object, names: set[str]) -> tuple[Calling, str | None]:
-    """Whether tools are called, and which one has to be."""
-    if choice is None:
-        return Calling.AUTO, None
-    if isinstance(choice, str):
-        try:
-            calling = Calling(choice)
-        except ValueError:
-            raise invalid(
-                "tool_choice",
-                f"tool_choice: {choice!r:.80} is none. Send none, auto, required, or a function",
-            ) from None
-        if calling is Calling.REQUIRED and not names:
-            raise invalid("tool_choice", "tool_choice: required needs tools. Send some")
-        return calling, None
-    name = None
-    if isinstance(choice, dict) and choice.get("type") == "function":
-        function = choice.get("function")
-        name = function.get("name") if isinstance(function, dict) else choice.get("name")
-    if not isinstance(name, str):
-        raise invalid(
-            "tool_choice",
-            'tool_choice: send a text, or {"type": "function", "function": {"name": …}}',
-        )
-    if name not in names:
-        raise invalid(
-            "tool_choice", f"tool_choice: {name!r:.80} isn't among the tools. Name one of them"
-        )
-    return Calling.REQUIRED, name
+    several = parallel is not False and chosen.named is None
+    return Tools(tuple(declared), chosen.calling, chosen.named, several, chosen.allowed)

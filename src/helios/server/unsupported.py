@@ -93,7 +93,6 @@ _NEUTRAL: Final[Mapping[str, Sequence[Any]]] = {
     "sampling_params": [{}],
     "options": [{}],
     # the form of an answer, and how it is made
-    "structural_tag": [],
     "guided_decoding": [],
     "grammar_string": [""],
     "format": [""],

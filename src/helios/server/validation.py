@@ -14,17 +14,14 @@ import msgspec
 
 from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
-from helios.server.bodies import (
+from helios.server.bodies import ChatMessage, ChatRequest, CompletionRequest, ContentPart
+from helios.server.failures import invalid, not_supported
+from helios.server.generation_bodies import (
     ANSWERS_LIMIT,
     PROMPTS_LIMIT,
-    ChatMessage,
-    ChatRequest,
-    CompletionRequest,
-    ContentPart,
     GenerationRequest,
     StreamOptions,
 )
-from helios.server.failures import invalid, not_supported
 from helios.server.json_bodies import converted, json_object, unknown_within
 from helios.server.unsupported import (
     chat_fields,
@@ -45,6 +42,7 @@ STRUCTURED_OUTPUT: Final[Mapping[str, Any]] = {
     "grammar": None,
     "regex": None,
     "ebnf": None,
+    "structural_tag": None,
 }
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 

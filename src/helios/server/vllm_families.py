@@ -45,7 +45,7 @@ _REASONS: Final = {
     "stop": ("eos", "stop"),
     "length": ("limit",),
     "abort": ("cancelled",),
-    "error": ("failed",),
+    "error": ("failed", "grammar"),
 }
 
 

@@ -19,7 +19,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from helios.errors import ExecutionError
-from helios.worker.messages import FromProcess, FromWorker, ToProcess, ToWorker
+from helios.worker.messages import FromWorker, ToWorker
+from helios.worker.peer_messages import FromProcess, ToProcess
 
 _LENGTH: Final = struct.Struct("<I")
 _BATCH_LIMIT_NBYTES: Final = 1 << 30

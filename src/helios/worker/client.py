@@ -19,10 +19,7 @@ from helios.errors import ExecutionError, HeliosError
 from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.launch import LaunchedWorker
 from helios.worker.messages import (
-    Asked,
-    AskResult,
     BooksBroken,
-    FromProcess,
     PrefixCacheReset,
     Progress,
     ReadProgress,
@@ -32,11 +29,11 @@ from helios.worker.messages import (
     Statistics,
     Submit,
     Taken,
-    ToProcess,
     ToWorker,
     WorkerFailed,
     WorkerReady,
 )
+from helios.worker.peer_messages import Asked, AskResult, FromProcess, ToProcess
 from helios.worker.peers import AnswerPeer, Peers
 from helios.worker.pending_requests import PendingRequests
 from helios.worker.questions import Answer, Questions

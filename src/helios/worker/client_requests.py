@@ -19,6 +19,7 @@ from helios.worker.grammars import Grammars, OpenVocabulary
 from helios.worker.held_requests import HeldRequests, OpenTokenBytes
 from helios.worker.host_stops import HostStops
 from helios.worker.ingress import Ingress
+from helios.worker.matcher_faults import Problem
 from helios.worker.messages import (
     FailedEvent,
     FromWorker,
@@ -96,6 +97,7 @@ class ClientRequests:
             sibling_of=message.sibling_of,
             prompt_top_logprobs=message.prompt_top_logprobs,
             constrained=prepared is not None,
+            boundaries=tuple(message.boundaries),
         )
         try:
             self._scheduler.submit(request)
@@ -110,7 +112,7 @@ class ClientRequests:
         if message.timed:
             self._timed.add(message.request_id)
         problem = None if prepared is None else self.constraints.begin(message, prepared)
-        return [] if problem is None else self._fail(message.request_id, problem)
+        return [] if problem is None else self._end_unfollowed(message.request_id, problem)
 
     def release(self) -> list[FromWorker]:
         """Hands on those that need be held no longer."""
@@ -141,11 +143,16 @@ class ClientRequests:
         fail."""
         told: list[FromWorker] = []
         for request_id, problem in self.constraints.advance(events).items():
-            told += self._fail(request_id, problem)
+            told += self._end_unfollowed(request_id, problem)
         return told
 
-    def _fail(self, request_id: int, problem: str) -> list[FromWorker]:
-        return self.messages(self._scheduler.cancel(request_id, failure=problem))
+    def _end_unfollowed(self, request_id: int, problem: Problem) -> list[FromWorker]:
+        """Ends a request whose grammar can't be followed any further, unless it has ended."""
+        finish = Finish.GRAMMAR if problem.fault else Finish.FAILED
+        if not self._scheduler.cancel(request_id, problem.what, finish):
+            return []
+        self._forget(request_id)
+        return [FailedEvent(request_id, problem.what, problem.fault)]
 
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""

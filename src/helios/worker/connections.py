@@ -19,14 +19,9 @@ from typing import Final
 
 from helios.worker.channel import SocketEnd
 from helios.worker.messages import (
-    Ask,
-    Asked,
-    AskedAnswer,
-    AskResult,
     BooksBroken,
     Cancel,
     FailedEvent,
-    FromProcess,
     FromWorker,
     PrefixCacheReset,
     Progress,
@@ -43,6 +38,7 @@ from helios.worker.messages import (
     WorkerFailed,
     WorkerReady,
 )
+from helios.worker.peer_messages import Ask, Asked, AskedAnswer, AskResult, FromProcess
 from helios.worker.process_numbers import FIRST_PROCESS, process_of
 from helios.worker.recipient import ends
 

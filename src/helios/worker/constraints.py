@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.frontend.grammar.faults import GrammarFault
 from helios.runtime.array_rows import WORD
 from helios.runtime.rounds import LaneExtras, LaneWork, Round
 from helios.scheduler import Event, Scheduler, TokensEmitted
 from helios.scheduler.planned import PlannedRound
-from helios.worker.grammars import GrammarCounters, Prepared, first_line
+from helios.worker.grammars import GrammarCounters, Prepared
+from helios.worker.matcher_faults import Problem, problem_of
 from helios.worker.messages import Submit
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class _Constraint:
     """A request's grammar: its matcher stands behind all tokens that the request has, and `row`
     holds the mask of what may follow, beside the request's own, `allowed`. `ahead` must follow, in
     order. The last `fed` tokens that the request was given weren't sampled, and the matcher has
-    them already."""
+    them already. `taken` counts the tokens that it has."""
 
     matcher: LLMatcher
     row: int
@@ -52,6 +54,15 @@ class _Constraint:
     allowed: NDArray[np.uint32] | None
     ahead: deque[int] = field(default_factory=deque)
     fed: int = 0
+    taken: int = 0
+
+
+class UnfollowedError(Exception):
+    """A grammar can't be followed any further."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.what)
 
 
 class Constraints:
@@ -66,14 +77,15 @@ class Constraints:
         self._free: list[int] = []
         self._executor: LLExecutor | None = None
 
-    def begin(self, request: Submit, prepared: Prepared) -> str | None:
+    def begin(self, request: Submit, prepared: Prepared) -> Problem | None:
         """The request's tokens follow the grammar from now on; says why they can't."""
         if not self._free:
             self._grow()
         eos_ids, allowed = frozenset(request.eos_ids), request.sampling.allowed_tokens
         mask = None if allowed is None else mask_of(allowed, self._words)
         one = _Constraint(prepared.matcher, self._free.pop(), eos_ids, mask)
-        one.ahead.extend(_before(prepared.forced, eos_ids))
+        if allowed is None:
+            one.ahead.extend(_before(prepared.forced, eos_ids))
         self._by_id[request.request_id] = one
         if one.ahead:
             self._allow(one.row, one.ahead[0])
@@ -96,13 +108,13 @@ class Constraints:
 
     # ------------------------------------------------------------ after a completion
 
-    def advance(self, events: Sequence[Event]) -> dict[int, str]:
+    def advance(self, events: Sequence[Event]) -> dict[int, Problem]:
         """Follows the tokens that came, and makes the masks of what may follow. The ids of
         requests that can't go on, with what is wrong."""
         if not self._by_id:
             return {}
         began = time.monotonic_ns()
-        failed: dict[int, str] = {}
+        failed: dict[int, Problem] = {}
         choosing: list[_Constraint] = []
         followed: list[tuple[int, _Constraint]] = []
         for event in events:
@@ -112,8 +124,8 @@ class Constraints:
             try:
                 self._follow(one, event.tokens)
                 self._look_ahead(event.request_id, one)
-            except ValueError as error:
-                failed[event.request_id] = str(error)
+            except UnfollowedError as error:
+                failed[event.request_id] = error.problem
                 continue
             self._counters.masks += 1
             followed.append((event.request_id, one))
@@ -130,13 +142,16 @@ class Constraints:
         return failed
 
     def _follow(self, one: _Constraint, tokens: Sequence[int]) -> None:
-        """The matcher takes the tokens that it doesn't have yet. ValueError where it can't."""
+        """The matcher takes the tokens that it doesn't have yet. Raises UnfollowedError where it
+        can't."""
         taken, one.fed = one.fed, 0
         for token in tokens[taken:]:
             if one.ahead and one.ahead.popleft() != token:
-                raise ValueError(f"token {token} came, which its grammar excludes")
+                what = f"token {token} came, which its grammar excludes"
+                raise UnfollowedError(Problem(GrammarFault.NONE, what))
             if not one.matcher.consume_token(token):
-                raise ValueError(f"token {token}: {first_line(one.matcher.get_error())}")
+                raise UnfollowedError(_problem(one))
+            one.taken += 1
 
     def _look_ahead(self, request_id: int, one: _Constraint) -> None:
         """Finds what must follow, and gives the request as much of it as is worth it."""
@@ -152,7 +167,8 @@ class Constraints:
         while one.ahead and len(given) < room:
             part = [one.ahead.popleft() for _ in range(min(room - len(given), len(one.ahead)))]
             if not one.matcher.consume_tokens(part):
-                raise ValueError(_limits(one.matcher))
+                raise UnfollowedError(_problem(one))
+            one.taken += len(part)
             given += part
             if not one.ahead:
                 one.ahead.extend(self._forced(one))
@@ -160,17 +176,22 @@ class Constraints:
         forcing.force(request_id, given)
 
     def _forced(self, one: _Constraint) -> Sequence[int]:
-        """What the grammar leaves no choice about; an end is sampled, there may be several."""
-        if one.matcher.is_stopped():
+        """What the grammar leaves no choice about; an end is sampled, there may be several. Where
+        the client says which tokens may come, another way to write the same text may be one of
+        them, so nothing is known beforehand."""
+        if one.allowed is not None or one.matcher.is_stopped():
             return ()
         return _before(one.matcher.compute_ff_tokens(), one.eos_ids)
 
-    def _nothing_left(self, one: _Constraint) -> str | None:
+    def _nothing_left(self, one: _Constraint) -> Problem | None:
         """What is wrong where no token may follow."""
         if not one.ahead and one.matcher.is_error():
-            return _limits(one.matcher)
+            return _problem(one)
         if one.allowed is not None and not (self._masks[one.row] & one.allowed).any():
-            return "allowed_token_ids has none of the tokens that its grammar allows here"
+            return Problem(
+                GrammarFault.EXCLUDED,
+                f"after {one.taken} tokens it has none of those that its grammar allows",
+            )
         return None
 
     # ------------------------------------------------------------ masks
@@ -231,5 +252,6 @@ def _before(tokens: Sequence[int], ends: frozenset[int]) -> Sequence[int]:
     return tokens[:count]
 
 
-def _limits(matcher: LLMatcher) -> str:
-    return f"its grammar can't be followed any further: {first_line(matcher.get_error())}"
+def _problem(one: _Constraint) -> Problem:
+    """What is wrong where the matcher has an error."""
+    return problem_of(one.matcher.get_error(), one.taken)

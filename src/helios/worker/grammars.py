@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helios.errors import ContractError, ExecutionError, HeliosError
+from helios.worker.matcher_faults import first_line
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -135,8 +136,3 @@ def _compiled(vocabulary: LLTokenizer, text: str) -> Prepared:
             remedy="Send a smaller one",
         )
     return Prepared(matcher, mask, forced)
-
-
-def first_line(error: str) -> str:
-    """The beginning of a matcher's error; the rest of it shows the grammar."""
-    return (error.strip().splitlines() or ["unknown"])[0][:300]

@@ -1,4 +1,5 @@
-"""What the HTTP processes and the model worker say to each other.
+"""What a client and the model worker say to each other; what HTTP processes ask each other beside
+that is in `peer_messages`.
 
 Wire types only (msgspec structs, sent as msgpack batches: one list of messages a round and
 direction). The in-process engine passes the same objects without encoding them.
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from helios.frontend.grammar.faults import GrammarFault
 from helios.process_usage import ProcessUsage
 from helios.runtime.rounds import SamplingParameters
 
@@ -72,7 +74,8 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     `prompt_top_logprobs` for so many of the likeliest in each one's place. `observed` says that the
     client wants each token's id, `timed` when each was completed, too. `sibling_of` is the id of
     the request, sent before, that has the same prompt. `grammar` is what its output follows, as
-    llguidance reads it; free output has an empty one."""
+    llguidance reads it; free output has an empty one. `boundaries` are counts of first tokens at
+    which other prompts may part from this one."""
 
     request_id: int
     prompt_tokens: list[int]
@@ -87,6 +90,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
     sibling_of: int | None = None
     prompt_top_logprobs: int = 0
     grammar: str = ""
+    boundaries: list[int] = []
 
     @staticmethod
     def of(
@@ -116,6 +120,7 @@ class Submit(msgspec.Struct, frozen=True, tag=1, array_like=True):
             sibling_of=sibling_of,
             prompt_top_logprobs=likeliest or 0,
             grammar=prepared.grammar or "",
+            boundaries=list(prepared.prefix_boundaries),
         )
 
 
@@ -205,10 +210,12 @@ class RejectedEvent(msgspec.Struct, frozen=True, tag=19, array_like=True):
 
 
 class FailedEvent(msgspec.Struct, frozen=True, tag=20, array_like=True):
-    """A request ended because execution failed."""
+    """A request ended because execution failed; with a `fault` because its grammar can't be
+    followed any further, which is the request's own doing."""
 
     request_id: int
     message: str
+    fault: GrammarFault = GrammarFault.NONE
 
 
 class ProgramCounts(msgspec.Struct, frozen=True, array_like=True):
@@ -285,44 +292,3 @@ FromWorker = (
     | Progress
     | Taken
 )
-
-
-# ---------------------------------------------------------------- between HTTP processes, relayed
-
-
-class Ask(msgspec.Struct, frozen=True, tag=7, array_like=True):
-    """Something to ask every other HTTP process, which `AskResult` answers. `ask` is the asker's
-    number for it, `kind` says what `payload` is."""
-
-    ask: int
-    kind: str
-    payload: bytes
-
-
-class AskedAnswer(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Answers `Asked`; `asker` and `ask` are from there."""
-
-    asker: int
-    ask: int
-    payload: bytes
-
-
-class Asked(msgspec.Struct, frozen=True, tag=30, array_like=True):
-    """Process `asker` asks (`Ask`)."""
-
-    asker: int
-    ask: int
-    kind: str
-    payload: bytes
-
-
-class AskResult(msgspec.Struct, frozen=True, tag=31, array_like=True):
-    """What all others answered to `Ask`, in any order; those that have gone meanwhile are left
-    out."""
-
-    ask: int
-    answers: list[bytes]
-
-
-FromProcess = ToWorker | Ask | AskedAnswer
-ToProcess = FromWorker | Asked | AskResult

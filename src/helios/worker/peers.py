@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 
 from helios.errors import HeliosError
-from helios.worker.messages import Ask, Asked, AskedAnswer, AskResult
+from helios.worker.peer_messages import Ask, Asked, AskedAnswer, AskResult
 
 # Answers a question of a kind; runs on the event loop's thread and returns at once.
 AnswerPeer = Callable[[str, bytes], bytes]

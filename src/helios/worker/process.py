@@ -19,6 +19,7 @@ import msgspec
 
 from helios.errors import HeliosError
 from helios.logs import logging_to_stderr
+from helios.thread_turns import shorten_turns
 from helios.worker import collector
 from helios.worker.channel import SocketChannel
 from helios.worker.connections import ConnectionsChannel, ProcessConnection
@@ -67,6 +68,7 @@ def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) 
         return 1
     model.startup_ms["import"] = (imported - began) / 1e6
     collector.settle()
+    shorten_turns()
     try:
         channel.send([model.ready_message()])
         ModelWorker(

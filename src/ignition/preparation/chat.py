@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from helios.errors import CoreError, HeliosError, RequestError
 from helios.frontend.template import ChatTemplate
@@ -17,7 +17,7 @@ from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.syntaxes import THINK_BRACKETS, THINK_TAGS
 
-Messages = Sequence[dict[str, str]]
+Messages = Sequence[dict[str, Any]]
 _QUESTION: Final = {"role": "user", "content": "question"}
 _ANSWER: Final = {"role": "assistant", "content": "an answer to find again"}
 # Templates that print today's date print this one, so that preparing twice gives equal bytes.
@@ -25,12 +25,19 @@ _DATE: Final = datetime(2025, 1, 1)
 
 
 def render(
-    template: str, tokens: TemplateTokens, messages: Messages, *, generation_prompt: bool
+    template: str,
+    tokens: TemplateTokens,
+    messages: Messages,
+    *,
+    generation_prompt: bool,
+    tools: list[Any] | None = None,
 ) -> str:
     """The conversation as the model reads it. Raises CheckpointError for a template that fails."""
     try:
         return _compiled(template, tokens).render(
-            [dict(message) for message in messages], generation_prompt=generation_prompt
+            [dict(message) for message in messages],
+            generation_prompt=generation_prompt,
+            tools=tools,
         )
     except RequestError as error:
         raise _failing(error) from error

@@ -15,7 +15,7 @@ from typing import Final
 
 from helios.errors import ContractError
 from helios.schema import contract_pb2 as pb
-from ignition.preparation import chat, syntaxes, tools_prologue
+from ignition.preparation import chat, prefix_rules, syntaxes, tools_prologue
 from ignition.preparation.checkpoints.checkpoint import TemplateTokens
 
 AUTO: Final = "auto"
@@ -66,7 +66,7 @@ REASONING: Final[Mapping[str, ReasoningEntry]] = {
     "think_tags": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_TAGS_BARE),
     "think_lines": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_TAGS),
     "think_brackets": ReasoningEntry(pb.REASONING_PARSER_THINK_TAGS, syntaxes.THINK_BRACKETS),
-    "xtml_think": ReasoningEntry(pb.REASONING_PARSER_XTML_THINK, _PLAIN),
+    "xtml_think": ReasoningEntry(pb.REASONING_PARSER_XTML_THINK, _PLAIN, syntaxes.XTML_ENVELOPE),
     "recipient_headers": ReasoningEntry(
         pb.REASONING_PARSER_RECIPIENT_HEADERS, _PLAIN, syntaxes.RECIPIENT_ENVELOPE
     ),
@@ -103,12 +103,13 @@ REASONING_BY_TEMPLATE: Final = (
 @dataclass(frozen=True)
 class ChatSyntax:
     """What a core declares of its chats, and the template that it carries. `tools` and `reasoning`
-    are names of entries."""
+    are names of entries, `boundary_roles` those at whose messages prompts can be cut for reuse."""
 
     tools: str
     reasoning: str
     envelope: pb.EnvelopeSyntax
     template: str | None
+    boundary_roles: tuple[str, ...] = ()
 
     @property
     def tool_entry(self) -> ToolEntry:
@@ -144,7 +145,8 @@ def choose(
     envelope = _envelope(template, tokens, REASONING[reasoning])
     if tools == "tagged_json" and not reads_tools:
         template = tools_prologue.before(template)
-    return ChatSyntax(tools, reasoning, envelope, template)
+    roles = prefix_rules.boundary_roles(template, tokens)
+    return ChatSyntax(tools, reasoning, envelope, template, roles)
 
 
 def check_names(tools: str, reasoning: str) -> None:

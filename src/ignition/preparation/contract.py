@@ -203,7 +203,8 @@ def text_frontend(
     template_tokens: TemplateTokens,
     syntax: ChatSyntax,
 ) -> pb.FrontendContract:
-    """A frontend without images, with the chat's syntax of calls and reasoning."""
+    """A frontend without images, with the chat's syntax of calls and reasoning, and one rule for
+    the messages at which its prompts can be cut."""
     tools, reasoning = syntax.tool_entry, syntax.reasoning_entry
     return pb.FrontendContract(
         tool_parser=tools.parser,
@@ -221,6 +222,9 @@ def text_frontend(
             add_bos_token=template_tokens.add_bos_token,
         ),
         envelope=syntax.envelope,
+        prefix_boundaries=[pb.PrefixBoundaryRule(roles=syntax.boundary_roles)]
+        if syntax.boundary_roles
+        else (),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from helios.core.format import NAMESPACE_LIMIT
 from helios.errors import ContractError
 from ignition import recipes
-from ignition.preparation import chat_syntax
+from ignition.preparation import chat_syntax, template_choice
 from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import NO_RECOMMENDATIONS, GenerationDefaults
 from ignition.preparation.export import Carrier
@@ -27,6 +27,7 @@ from ignition.preparation.extents import (
 )
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import text_of as sampling_text
+from ignition.preparation.template_choice import BY_CHECKPOINT, TemplateOptions
 
 TARGETS: Final = ("cpu",)
 TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
@@ -34,6 +35,10 @@ TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 OPTIONAL_PROGRAMS: Final = ("mixed", "scored_prefill", "restore")
 # Options of syntaxes, of which a core may declare none.
 SYNTAXES: Final = ("tools", "reasoning")
+# Options of chat templates: a caller's own, a family's, and words in the latter.
+TEMPLATE_TEXT: Final = "template_text"
+TEMPLATE_FAMILY: Final = "template_family"
+TEMPLATE_WORDS: Final = "template_words"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Options:
     restore: tuple[int, ...] | None = None
     tools: str = chat_syntax.AUTO
     reasoning: str = chat_syntax.AUTO
+    template: TemplateOptions = BY_CHECKPOINT
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -86,6 +92,7 @@ class Options:
             )
         recipes.check_name(self.recipe)
         chat_syntax.check_names(self.tools, self.reasoning)
+        template_choice.check(self.template)
         # The model's context length is still unknown: any stands in for it.
         self.extents(sys.maxsize)
 
@@ -114,9 +121,9 @@ class Options:
             restore=(self.max_active,) if restore is None else restore,
         )
 
-    def texts(self, extents: Extents, syntax: ChatSyntax) -> dict[str, str]:
-        """What the same preparation would be asked for, defaults resolved to `extents` and
-        `syntax`."""
+    def texts(self, extents: Extents, syntax: ChatSyntax, family: str) -> dict[str, str]:
+        """What the same preparation would be asked for, defaults resolved to `extents`, `syntax`
+        and the `family` whose template is used."""
         texts = {
             "storage": self.storage.value,
             "target": self.target,
@@ -137,6 +144,12 @@ class Options:
         for name in SYNTAXES:
             if getattr(syntax, name) != chat_syntax.NONE:
                 texts[name] = getattr(syntax, name)
+        if self.template.text is not None:
+            texts[TEMPLATE_TEXT] = self.template.text
+        if family != chat_syntax.NONE:
+            texts[TEMPLATE_FAMILY] = family
+        if self.template.words:
+            texts[TEMPLATE_WORDS] = self.template.words
         return texts
 
 

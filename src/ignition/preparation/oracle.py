@@ -39,12 +39,11 @@ _BEGINNINGS: Final = (
 )
 
 
-def prompts(checkpoint: Checkpoint) -> list[list[int]]:
+def prompts(checkpoint: Checkpoint, template: str | None) -> list[list[int]]:
     """Chat prompts, where there is a template, and plain ones, as token ids; those that the
     vocabulary can spell."""
     tokenizer = Tokenizer.from_buffer(checkpoint.tokenizer_json())
     tokens = checkpoint.template_tokens
-    template = checkpoint.chat_template()
     asked = []
     if template is not None:
         turns = [[{"role": "user", "content": text}] for text in _QUESTIONS]

@@ -19,12 +19,10 @@ from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
-from ignition.preparation import chat_syntax, oracle, serving
+from ignition.preparation import chat_syntax, oracle, serving, template_choice
 from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints import open_checkpoint
-from ignition.preparation.checkpoints.checkpoint import (
-    Checkpoint,
-)
+from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.export import (
     CoreWriter,
     check_destination,
@@ -33,6 +31,7 @@ from ignition.preparation.export import (
 )
 from ignition.preparation.extents import Extents
 from ignition.preparation.options import TARGETS, TUNING_ON, Options
+from ignition.preparation.template_choice import ChosenTemplate
 from ignition.preparation.weights import WeightSet
 
 __all__ = ["TARGETS", "TUNING_ON", "Options", "Progress", "prepare"]
@@ -59,6 +58,7 @@ class Progress(Protocol):
 class _Captured:
     recipe: str
     extents: Extents
+    template: ChosenTemplate
     syntax: ChatSyntax
     weights: WeightSet
     model: contract_pb2.ModelContract
@@ -83,14 +83,17 @@ def prepare(
         sources = checkpoint.sources
     with progress.stage("recording programs"):
         captured = _capture(checkpoint, options)
-    for note in captured.weights.notes:
-        progress.note(note)
+    for note in (*captured.weights.notes, captured.template.note):
+        if note is not None:
+            progress.note(note)
     with new_folder(destination, replace=replace) as folder:
         writer = CoreWriter(folder)
         deployment = _write_resources(writer, checkpoint, captured, options, progress)
         deployment.rebuild.CopyFrom(
             serving.rebuild_manifest(
-                captured.recipe, options.texts(captured.extents, captured.syntax), sources
+                captured.recipe,
+                options.texts(captured.extents, captured.syntax, captured.template.family),
+                sources,
             )
         )
         publisher = core_pb2.Publisher(
@@ -108,14 +111,17 @@ def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
         tuning=options.tuning,
     )
     weights = WeightSet(recorder.buffers, checkpoint, options.storage)
+    template = template_choice.choose(
+        checkpoint, options.template, options.tools, options.reasoning
+    )
     syntax = chat_syntax.choose(
-        checkpoint.chat_template(),
+        template.text,
         checkpoint.template_tokens,
-        tools=options.tools,
-        reasoning=options.reasoning,
+        tools=template.tools,
+        reasoning=template.reasoning,
     )
     model = recipe.capture(checkpoint, recorder, weights, extents, syntax)
-    return _Captured(recipe.name, extents, syntax, weights, model, recorder.manifest())
+    return _Captured(recipe.name, extents, template, syntax, weights, model, recorder.manifest())
 
 
 def _write_resources(
@@ -167,19 +173,19 @@ def _write_resources(
         deployment.template_resource = _TEMPLATE
         writer.add_frame(_TEMPLATE, core_pb2.RESOURCE_KIND_CHAT_TEMPLATE, template.encode())
     weights = {weight_resource: np.memmap(path, np.uint8, "r").data}
-    answers = _record_oracle(checkpoint, contract, captured.manifest, weights, progress)
+    prompts = oracle.prompts(checkpoint, captured.template.text)
+    answers = _record_oracle(prompts, contract, captured.manifest, weights, progress)
     writer.add_frame(_ORACLE, core_pb2.RESOURCE_KIND_ORACLE, serialized(answers))
     return deployment
 
 
 def _record_oracle(
-    checkpoint: Checkpoint,
+    prompts: list[list[int]],
     contract: contract_pb2.ServingContract,
     manifest: execution_pb2.ExecutionManifest,
     weights: dict[str, memoryview],
     progress: Progress,
 ) -> core_pb2.Oracle:
-    prompts = oracle.prompts(checkpoint)
     runtime = ModelRuntime.from_parts(
         serving_schema.decode(contract), manifest, weights, target=_ORACLE_TARGET
     )

@@ -17,10 +17,19 @@ from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
 from ignition.preparation.chat_syntax import NONE, REASONING, TOOLS
 from ignition.preparation.export import Carrier
-from ignition.preparation.options import OPTIONAL_PROGRAMS, SYNTAXES, TUNING_ON, Options
+from ignition.preparation.options import (
+    OPTIONAL_PROGRAMS,
+    SYNTAXES,
+    TEMPLATE_FAMILY,
+    TEMPLATE_TEXT,
+    TEMPLATE_WORDS,
+    TUNING_ON,
+    Options,
+)
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
 from ignition.preparation.serving import GENERATOR, REBUILD_VERSION
+from ignition.preparation.template_choice import TemplateOptions, check
 
 _TUNING_OFF: Final = "off"
 # Recorded by every Ignition that writes rebuild manifests of this version.
@@ -31,6 +40,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "tuning": _TUNING_OFF,
     **dict.fromkeys(OPTIONAL_PROGRAMS, ""),
     **dict.fromkeys(SYNTAXES, NONE),
+    TEMPLATE_TEXT: "",
+    TEMPLATE_FAMILY: NONE,
+    TEMPLATE_WORDS: "",
 }
 
 
@@ -100,6 +112,7 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             restore=_capacities(texts["restore"]),
             tools=_syntax(texts["tools"], TOOLS),
             reasoning=_syntax(texts["reasoning"], REASONING),
+            template=_template(texts),
         )
     except (ValueError, ContractError) as error:
         raise CoreError(f"its rebuild manifest is damaged ({error})", where=where) from None
@@ -109,6 +122,15 @@ def _syntax(name: str, known: Iterable[str]) -> str:
     if name not in known:
         raise ValueError(f"there is no syntax {name!r}")
     return name
+
+
+def _template(texts: Mapping[str, str]) -> TemplateOptions:
+    """An empty template of a caller's is one that wasn't given."""
+    template = TemplateOptions(
+        texts[TEMPLATE_TEXT] or None, texts[TEMPLATE_FAMILY], texts[TEMPLATE_WORDS]
+    )
+    check(template)
+    return template
 
 
 def _is_on(text: str) -> bool:

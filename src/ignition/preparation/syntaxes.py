@@ -94,6 +94,9 @@ CALL_SECTIONS: Final = ToolSyntax(
 
 # Kimi K3: tool parser XTML, with reasoning parser XTML_THINK where it reasons.
 XTML: Final = ToolSyntax(open="<|open|>", close="<|close|>", separator="<|sep|>")
+XTML_ENVELOPE: Final = EnvelopeSyntax(
+    assistant_start='<|open|>message role="assistant"<|sep|>', message_end="<|end_of_msg|>"
+)
 
 # Muse Glimmer: tool parser ATEM with reasoning parser RECIPIENT_HEADERS.
 ATEM: Final = ToolSyntax(

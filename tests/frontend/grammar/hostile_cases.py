@@ -17,6 +17,7 @@ from tests.frontend.grammar.hostile_makers import (
     schema,
 )
 from tests.frontend.grammar.hostile_schemas import SCHEMAS
+from tests.frontend.grammar.hostile_tags import TAGS
 
 PATTERNS: Final[dict[str, str]] = {
     "(a+)+b": GRAMMAR,
@@ -153,4 +154,4 @@ GBNF: Final[dict[str, Hostile]] = {
     "gbnf beyond characters": gbnf('root ::= "\\UFFFFFFFF"', "character"),
 }
 
-CASES: Final[dict[str, Hostile]] = {**SCHEMAS, **REGEXES, **LARK, **GBNF}
+CASES: Final[dict[str, Hostile]] = {**SCHEMAS, **REGEXES, **LARK, **GBNF, **TAGS}

@@ -26,7 +26,7 @@ from llguidance import LLMatcher
 
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, parser_limits
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.tools import NO_TOOLS
 from tests.frontend.grammar.hostile_cases import CASES

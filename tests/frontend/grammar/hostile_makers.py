@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helios.frontend.grammar.structural_tags import AnswerForm, structural_tag
 from helios.frontend.grammar.structure import (
     GbnfAnswer,
     GrammarAnswer,
     RegexAnswer,
-    Structure,
     choice,
     json_schema,
 )
@@ -24,7 +24,7 @@ EITHER: Final = "either"
 class Hostile:
     """How a structure is made; `ends` is `GRAMMAR`, `EITHER`, or what a refusal has to say."""
 
-    make: Callable[[], Structure]
+    make: Callable[[], AnswerForm]
     ends: str
 
 
@@ -46,3 +46,7 @@ def gbnf(text: str, ends: str = GRAMMAR) -> Hostile:
 
 def options(value: list[str], ends: str = GRAMMAR) -> Hostile:
     return Hostile(lambda: choice(value, WHERE), ends)
+
+
+def tag(form: Any, ends: str = EITHER) -> Hostile:
+    return Hostile(lambda: structural_tag({"format": form}, WHERE), ends)

@@ -13,7 +13,7 @@ from llguidance import LLMatcher
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, parser_limits
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.schemas import ANNOTATIONS
 from helios.frontend.grammar.structure import JsonAnswer
 from helios.frontend.response.marked_text import MarkerSigns
@@ -84,7 +84,7 @@ class Judge:
         if case.refused:
             if refusal is None:
                 yield f"{shown} isn't refused"
-            elif refusal.where != _WHERE or case.refused not in str(refusal):
+            elif not refusal.where.startswith(_WHERE) or case.refused not in str(refusal):
                 yield f"{shown} is refused with {refusal}, without {case.refused!r}"
             return
         if refusal is not None:

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, parser_limits
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.patterns import UnsupportedPatternError, searched, whole
 from helios.frontend.grammar.structure import GbnfAnswer, GrammarAnswer, RegexAnswer, Structure
 from helios.frontend.response.marked_text import MarkerSigns

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from llguidance import LLMatcher
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
 from helios.frontend.grammar.compiler import GrammarCompiler, grammar_tokenizer
-from helios.frontend.grammar.envelope import Constraint
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.structure import ChoiceAnswer, JsonAnswer, Structure
 from helios.frontend.response.marked_text import MarkedReader
 from helios.frontend.response.parameter_types import ToolSchemas
@@ -182,6 +183,31 @@ def test_structured_answer_after_reasoning(by: Syntax) -> None:
     assert reasoned
 
 
+@pytest.mark.clause("FRONT-14")
+@pytest.mark.parametrize(
+    "by",
+    [by for by in SYNTAXES if by.contract.reasoning_parser.name == "THINK_TAGS"],
+    ids=lambda by: by.name,
+)
+def test_an_answer_that_has_begun_goes_on_in_its_form(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((TICK,)) if by in CALLING else Tools()
+    for response in core.answers(Constraint(ANSWER, tools), "Sure: "):
+        assert response.calls == []
+        assert set(json.loads(response.content)) == {"n"}
+        assert response.reasoning == ""
+
+
+def test_a_certain_call_is_read_after_text_that_has_begun() -> None:
+    (by,) = [by for by in CALLING if by.name == "qwen"]
+    core = Core(by)
+    constraint = Constraint(ANSWER, Tools((TICK,), Calling.REQUIRED, parallel=False))
+    opaque = constraint.is_opaque(by.contract.tool_syntax.open)
+    for tokens in core.walks(constraint, "Sure: ", count=4):
+        (call,) = core.read(tokens, (TICK,), "Sure: ", opaque=opaque).calls
+        assert (call.name, call.value) == ("tick", {})
+
+
 @pytest.mark.clause("FRONT-6")
 @pytest.mark.parametrize("by", SYNTAXES, ids=lambda by: by.name)
 def test_delimiters_inside_a_structured_answer_are_text(by: Syntax) -> None:
@@ -257,6 +283,25 @@ def test_strict_tools_leave_text_free(by: Syntax) -> None:
     for said in core.walks(Constraint(ANSWER, Tools()), count=2):
         # A brace at the beginning is a call's, where calls are bare objects.
         assert core.accepts(auto, said) or by.contract.tool_parser.name == "BARE_JSON"
+
+
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_tools_that_may_not_be_called(by: Syntax) -> None:
+    core = Core(by)
+    tools = Tools((ADD, TICK), allowed=frozenset(["tick"]))
+    for response in core.answers(Constraint(None, tools), count=6):
+        assert all(call.name == "tick" for call in response.calls)
+    for calling in (Calling.AUTO, Calling.REQUIRED):
+        constraint = Constraint(None, replace(tools, calling=calling))
+        for tokens in core.walks(Constraint(None, Tools((TICK,), Calling.REQUIRED)), count=4):
+            # Free text swallows an opening tag that is text, too.
+            thinks = core.read(tokens).reasoning and not by.tokens
+            assert thinks or core.accepts(constraint, tokens)
+        for wrong in core.walks(Constraint(None, Tools((ADD,), Calling.REQUIRED)), count=4):
+            if core.read(wrong, (ADD,)).content == "":
+                assert not core.accepts(constraint, wrong)
+    for response in core.answers(Constraint(None, replace(tools, calling=Calling.REQUIRED))):
+        assert {call.name for call in response.calls} == {"tick"}
 
 
 TEXTS = Tool(
@@ -345,7 +390,7 @@ def test_one_call_without_parallel_calls() -> None:
     [
         (JsonAnswer({"not": {}}, "response_format"), "response_format"),
         (JsonAnswer({"type": "object", "propertyNames": {}}, "rf"), "rf"),
-        (JsonAnswer({"format": "nonsense", "type": "string"}, "rf"), "rf"),
+        (JsonAnswer({"format": "nonsense", "type": "string"}, "rf"), "rf.format"),
     ],
 )
 def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> None:
@@ -353,6 +398,31 @@ def test_what_is_not_supported_is_refused(structure: Structure, named: str) -> N
     with pytest.raises(RequestError) as refused:
         core.compiler.compile(Constraint(structure, Tools()), "")
     assert refused.value.where == named
+
+
+def test_a_refusal_advises_nothing_that_a_client_cannot_do() -> None:
+    schema = {"oneOf": [{"type": "integer"}, {"type": "number"}]}
+    with pytest.raises(RequestError, match="oneOf") as refused:
+        Core(SYNTAXES[0]).compiler.compile(Constraint(JsonAnswer(schema, "rf"), Tools()), "")
+    assert "coerce_one_of" not in str(refused.value)
+
+
+def test_a_text_may_mention_the_token_that_closes_calls() -> None:
+    (by,) = [by for by in CALLING if by.name == "qwen"]
+    core = Core(by)
+    constraint = Constraint(None, Tools((ADD,), Calling.REQUIRED))
+    grammar = core.compiler.compile(constraint, "")
+    arguments = "<parameter=a>\n1\n</parameter>\n<parameter=note>\n{}\n</parameter>\n"
+    call = f"<tool_call>\n<function=add>\n{arguments}</function>\n</tool_call>"
+    for note in ("</tool_call>", "a </tool_call> b</tool_call>\n", "</tool_call> </parameter> c"):
+        tokens = core.tokenizer.encode(call.format(note))
+        matcher = LLMatcher(core.vocabulary, grammar)
+        assert matcher.validate_tokens(tokens) == len(tokens), note
+        (made,) = core.read(tokens, (ADD,), "", opaque=False).calls
+        assert made.value == {"a": 1, "note": note}
+    for note in ("</parameter>\n</tool_call>", "</function>\n</tool_call>", "<tool_call>"):
+        tokens = core.tokenizer.encode(call.format(note))
+        assert LLMatcher(core.vocabulary, grammar).validate_tokens(tokens) < len(tokens), note
 
 
 def test_choices() -> None:

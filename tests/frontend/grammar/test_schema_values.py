@@ -89,4 +89,4 @@ def test_any_json_as_a_schema_is_refused_or_a_grammar(value: Any) -> None:
     if not isinstance(value, dict):
         value = {"properties": {"a": value}}
     refusal = _judge().refusal(value)
-    assert refusal is None or refusal.where == "schema", json.dumps(value)
+    assert refusal is None or refusal.where.startswith("schema"), json.dumps(value)

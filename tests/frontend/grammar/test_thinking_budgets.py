@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helios.errors import RequestError
-from helios.frontend.grammar.envelope import Constraint, ThinkingBudget
+from helios.frontend.grammar.constraint import Constraint, ThinkingBudget
 from helios.frontend.tools import Tools
 from tests.frontend.grammar.test_envelopes import ANSWER, SYNTAXES, TICK, Core
 from tests.frontend.response.reading import Syntax

@@ -11,6 +11,10 @@ from llguidance import LLMatcher, LLTokenizer
 from helios.frontend.grammar.compiler import parser_limits
 
 
+class EndlessWalkError(AssertionError):
+    """A walk that found no end in thousands of tokens."""
+
+
 def allowed_tokens(matcher: LLMatcher, vocabulary: LLTokenizer) -> list[int]:
     """The tokens that may come next."""
     words = np.frombuffer(matcher.compute_bitmask(), np.uint8)
@@ -25,9 +29,11 @@ def walk(
     closers: Sequence[Sequence[int]] = (),
     *,
     patience: int = 60,
+    wanted: Sequence[Sequence[int]] = (),
 ) -> list[int]:
     """A whole response without its end token. After `patience` tokens it hurries: closing tokens
-    come as soon as they may, and sequences of `closers`."""
+    come as soon as they may, and sequences of `closers`. Before, sequences of `wanted` come
+    often where they may."""
     matcher = LLMatcher(vocabulary, grammar, limits=parser_limits())
     assert not matcher.is_error(), matcher.get_error()
     tokens: list[int] = []
@@ -39,13 +45,19 @@ def walk(
         allowed = allowed_tokens(matcher, vocabulary)
         assert allowed, matcher.get_error()
         finished = ends & set(allowed)
+        fitting = [one for one in wanted if matcher.validate_tokens(list(one)) == len(one)]
+        if fitting and count <= patience and choose.random() < 0.3:
+            chosen = choose.choice(fitting)
+            assert matcher.consume_tokens(list(chosen)), matcher.get_error()
+            tokens += chosen
+            continue
         rest = [token for token in allowed if token not in ends]
         if finished and (not rest or count > patience or choose.random() < 0.1):
             return tokens
         special = [t for t in rest if vocabulary.is_special_token(t)]
         closing = [one for one in closers if matcher.validate_tokens(list(one)) == len(one)]
         hurries = 0.5 if count > patience else 0.05
-        if not special and closing and choose.random() < hurries:
+        if (not special or count > patience) and closing and choose.random() < hurries:
             chosen = choose.choice(closing)
             assert matcher.consume_tokens(list(chosen)), matcher.get_error()
             tokens += chosen
@@ -61,4 +73,4 @@ def walk(
         assert matcher.consume_token(token), matcher.get_error()
         tokens.append(token)
     shown = vocabulary.decode_str(tokens[:160])
-    raise AssertionError(f"the walk doesn't end: {shown!r}")
+    raise EndlessWalkError(f"the walk doesn't end: {shown!r}")

@@ -99,6 +99,33 @@ def test_value_may_spell_tags() -> None:
     assert response.named == [("say", {"text": value.replace(QUOTE, "")})]
 
 
+TYPES = {"say": {"text": STRING, "n": INTEGER, "o": {"type": "object"}}}
+_OPEN_VALUE = "<tool_call>\n<function=say>\n<parameter=text>\nhi"
+
+
+@pytest.mark.clause("FRONT-2")
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (_call("say", ("text", "a </tool_call> b")), [{"text": "a </tool_call> b"}]),
+        (_call("say", ("text", "a\n</tool_call>\n")), [{"text": "a\n</tool_call>\n"}]),
+        (_call("say", ("text", "</tool_call></tool_call>")), [{"text": "</tool_call>" * 2}]),
+        (_call("say", ("o", '{"a": "</tool_call>"}')), [{"o": {"a": "</tool_call>"}}]),
+        (_OPEN_VALUE + "\n</tool_call>", [{"text": "hi"}]),
+        (_OPEN_VALUE + "\n</tool_call>\n ", [{"text": "hi"}]),
+        (_OPEN_VALUE + "</tool_call>\n" + _call("say", ("n", "1")), [{"text": "hi"}, {"n": 1}]),
+        (_OPEN_VALUE + "</tool_call> <tool_call> so", [{"text": "hi</tool_call> <tool_call> so"}]),
+        ("<tool_call>\n<function=say>\n<parameter=n>\n5\n</tool_call> so", [{"n": 5}]),
+    ],
+    ids=["inside", "lines", "two", "JSON", "end", "spaces", "call", "text", "number"],
+)  # fmt: skip
+def test_the_outer_closing_token_in_a_value(text: str, calls: list[Any]) -> None:
+    """It ends the value with another call or nothing after it, else the value mentions it."""
+    response = read_every_way(QWEN, text, TYPES)
+    assert [call.value for call in response.calls] == calls
+    assert response.content == ("so" if text.endswith("5\n</tool_call> so") else "")
+
+
 @pytest.mark.parametrize("cut", range(1, 75))
 def test_cut_call_has_valid_arguments(cut: int) -> None:
     text = QWEN.marked(_call("say", ("text", 'h\u00e9 "l" \\ o'), ("n", "12")))[:-cut]

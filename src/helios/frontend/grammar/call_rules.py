@@ -7,13 +7,20 @@ without the marker that opens it; `CALLS` finds it by the contract's selector.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
-from helios.frontend.grammar.argument_rules import DEFINITIONS, arguments_rule, object_rule
+from helios.frontend.grammar.argument_rules import (
+    DEFINITIONS,
+    Mentionable,
+    ValueEnds,
+    arguments_rule,
+    object_rule,
+)
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.schemas import enforceable
 from helios.frontend.tools import Tool
@@ -29,11 +36,36 @@ def _function_tags(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where:
         opening = f"{syntax.argument_open}{name}{syntax.argument_name_close}{wrap}"
         return f"{writer.literal(opening)} {value} {writer.literal(line)}"
 
-    end = f"{wrap}{syntax.argument_close}"
-    arguments = arguments_rule(writer, tool, end, form, where)
+    mentionable = None
+    if len(writer.sign(syntax.close)) == 1 and writer.is_signed(syntax.close):
+        tags = (syntax.argument_close, syntax.call_close, f"\n{syntax.argument_open}")
+        mentionable = Mentionable(syntax.close, tags)
+    ends = ValueEnds(f"{wrap}{syntax.argument_close}", _ends_early(writer, syntax), mentionable)
+    arguments = arguments_rule(writer, tool, ends, form, where)
     opening = f"{line}{syntax.call_open}{tool.name}{syntax.name_close}{line}"
     closing = f"{syntax.call_close}{line}{syntax.close}"
     return f"{writer.literal(opening)} {arguments} {writer.literal(closing)}"
+
+
+def _ends_early(writer: GrammarWriter, syntax: ToolSyntax) -> str:
+    """Tags in a value of function tags that end it for the parser, as a regular expression: it
+    reads calls whose closing tags are missing, or stand on no line of their own."""
+
+    def one_of(*tags: str) -> str:
+        spelled = [re.escape(tag) for tag in tags if tag and not writer.is_signed(tag)]
+        return f"(?:{'|'.join(spelled)})"
+
+    argument, closes, ends = syntax.argument_open, syntax.argument_close, syntax.call_close
+    after_value = one_of(argument, ends, closes, syntax.close)
+    after_call = one_of(syntax.close, syntax.open, syntax.call_open)
+    space = r"[ \t\n\r]*"
+    return "|".join(
+        [
+            f"{re.escape(closes)}{space}{after_value}",
+            f"{re.escape(ends)}{space}{after_call}",
+            rf"\n{re.escape(argument)}[^>\n]+[>\n]",
+        ]
+    )
 
 
 def _argument_tags(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) -> str:
@@ -45,7 +77,7 @@ def _argument_tags(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where:
         )
         return f"{writer.literal(opening)} {value} {writer.literal(line)}"
 
-    arguments = arguments_rule(writer, tool, syntax.argument_close, form, where)
+    arguments = arguments_rule(writer, tool, ValueEnds(syntax.argument_close), form, where)
     opening = f"{tool.name}{line}"
     return f"{writer.literal(opening)} {arguments} {writer.literal(syntax.close)}"
 
@@ -63,7 +95,7 @@ def _invocation(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: st
         )
         return f"{writer.literal(opening)} {value} {writer.literal(line)}"
 
-    arguments = arguments_rule(writer, tool, syntax.argument_close, form, where)
+    arguments = arguments_rule(writer, tool, ValueEnds(syntax.argument_close), form, where)
     opening = f"{syntax.call_open}{tool.name}{syntax.name_close}{line}"
     return f"{writer.literal(opening)} {arguments} {writer.literal(syntax.call_close + line)}"
 
@@ -119,7 +151,7 @@ def _element(writer: GrammarWriter, syntax: ToolSyntax, tool: Tool, where: str) 
         head = f'{opens}argument key="{key}" type='
         return f"{writer.literal(head)} {json.dumps(kind)} {writer.literal(sep)} {value}"
 
-    arguments = arguments_rule(writer, tool, end, form, where, escapes=True)
+    arguments = arguments_rule(writer, tool, ValueEnds(end), form, where, escapes=True)
     head = writer.literal(f'{opens}call tool="{tool.name}" index="')
     after = writer.literal(f'"{sep}')
     return f"{head} /[1-9][0-9]?/ {after} {arguments} {writer.literal(f'{closes}call{sep}')}"

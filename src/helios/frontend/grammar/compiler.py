@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import llguidance
@@ -17,9 +18,12 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
-from helios.frontend.grammar.envelope import Constraint, answer_grammar, response_grammar
+from helios.frontend.grammar.constraint import Constraint
+from helios.frontend.grammar.envelope import answer_grammar, response_grammar
+from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.tokenizer import Tokenizer
+from helios.frontend.tools import Calling, Tool
 
 SIZE_LIMIT: Final = 1 << 18  # characters of a grammar
 TRIED_TOKENS: Final = 6  # that a grammar is followed before it is believed
@@ -73,24 +77,66 @@ class GrammarCompiler:
             self._tokenizer, self._signs, self._contract.eos_ids, self._sampled_tokens
         )
 
-    def compile(self, constraint: Constraint, opened: str | None) -> str:
-        """The grammar of a response, or of a bare output where `opened` is None. Raises
-        RequestError naming the field whose value can't be made one, with the reason."""
-        where = constraint.structure.where if constraint.structure else "tools"
+    def compile(
+        self, constraint: Constraint, opened: str | None, allowed: Sequence[int] | None = None
+    ) -> str:
+        """The grammar of a response, or of a bare output where `opened` is None; `allowed` are the
+        only tokens that may come. Raises RequestError naming the field whose value can't be made
+        one, with the reason, or `allowed_token_ids` where it has no token to begin with."""
+        grammar, fault = self._made(constraint, opened)
+        if fault is not None:
+            raise _refused(fault, self._culprit(constraint, opened))
+        if allowed is not None and not _begins(self.vocabulary, grammar, allowed):
+            raise RequestError(
+                "it has none of the tokens that the answer may begin with; its grammar is that of"
+                f" {constraint.where}",
+                where="allowed_token_ids",
+                remedy=f"Allow them, or leave out allowed_token_ids or {constraint.where}",
+            )
+        return grammar
+
+    def _made(self, constraint: Constraint, opened: str | None) -> tuple[str, str | None]:
+        """A grammar and what is wrong with it, or None. Raises RequestError where the part that no
+        grammar can be made of is known."""
         try:
             if opened is not None:
                 grammar = response_grammar(constraint, self._contract, self._signs, opened)
             else:
                 assert constraint.structure is not None
-                grammar = answer_grammar(constraint.structure, self._signs)
+                grammar = answer_grammar(constraint.structure, self._contract, self._signs)
         except (RecursionError, ValueError) as error:
-            raise _refused(str(error), where) from None
+            return "", str(error)
         if len(grammar) > SIZE_LIMIT:
-            raise _refused(f"it has {len(grammar)} characters, over {SIZE_LIMIT}", where)
-        fault = _fault(self.vocabulary, grammar)
-        if fault is not None:
-            raise _refused(fault, where)
-        return grammar
+            return grammar, f"it has {len(grammar)} characters, over {SIZE_LIMIT}"
+        return grammar, _fault(self.vocabulary, grammar)
+
+    def _culprit(self, constraint: Constraint, opened: str | None) -> str:
+        """The field of a constraint that no grammar can be made of: the answer's form, a tool's
+        parameters, or `tools` where it is all of them together that are too much."""
+        tools, structure = constraint.tools, constraint.structure
+
+        def fails(structure: AnswerForm | None, declared: Sequence[Tool]) -> bool:
+            calling = tools.calling if structure is not None else Calling.REQUIRED
+            some = replace(tools, declared=tuple(declared), calling=calling)
+            part = replace(constraint, structure=structure, tools=some)
+            return self._made(part, opened)[1] is not None
+
+        if structure is not None and (not tools.callable or fails(structure, ())):
+            return structure.where
+        if not tools.callable:
+            return constraint.where
+        # The first tool with which they are too much, in few steps, since each compiles a grammar.
+        places = [place for place, tool in enumerate(tools.declared) if tool in tools.callable]
+        fine, wrong = 0, len(places)
+        while wrong - fine > 1:
+            middle = (fine + wrong) // 2
+            if fails(None, [tools.declared[place] for place in places[:middle]]):
+                wrong = middle
+            else:
+                fine = middle
+        place = places[wrong - 1]
+        alone = fails(None, [tools.declared[place]])
+        return f"tools[{place}].function.parameters" if alone else "tools"
 
 
 def _fault(vocabulary: LLTokenizer, grammar: str) -> str | None:
@@ -125,6 +171,13 @@ def _tried(vocabulary: LLTokenizer, grammar: str) -> str:
         if branch.is_error():
             return branch.get_error()
     return matcher.get_error() if matcher.is_error() else ""
+
+
+def _begins(vocabulary: LLTokenizer, grammar: str, allowed: Sequence[int]) -> bool:
+    """Whether one of these tokens may come first, or an end among them."""
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=parser_limits())
+    mask = matcher.compute_bitmask()
+    return any(mask[token >> 3] >> (token & 7) & 1 for token in allowed)
 
 
 def _allowed(matcher: LLMatcher, vocabulary: LLTokenizer) -> list[int]:
@@ -170,6 +223,7 @@ class _Vocabulary:
 
 def _refused(why: str, where: str) -> RequestError:
     first = why.strip().splitlines()[0][:500] if why.strip() else "it is no grammar"
+    first = first.partition(" Enable '")[0]  # llguidance's options, which no client has
     return RequestError(
         f"no grammar can be made of it: {first}",
         where=where,

@@ -7,52 +7,17 @@ constraint begins exactly where the answer does: after the reasoning, if there i
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
 from helios.errors import RequestError
 from helios.frontend.grammar.argument_rules import object_rule
 from helios.frontend.grammar.call_rules import CALLS, CallsRule, calls_rule
+from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.grammar.lark import GrammarWriter
-from helios.frontend.grammar.structure import Structure
+from helios.frontend.grammar.structural_tags import AnswerForm, StructuralTag
 from helios.frontend.response.marked_text import MarkerSigns
-from helios.frontend.tools import Calling, Tool, Tools
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkingBudget:
-    """Reasoning's most tokens, delimiters aside, and the field that says so."""
-
-    tokens: int
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """What a request constrains: its answer, its calls, its reasoning."""
-
-    structure: Structure | None
-    tools: Tools
-    thinking: ThinkingBudget | None = None
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to constrain."""
-        tools, structure = self.tools.constrains, self.structure
-        return tools or structure is not None or self.thinking is not None
-
-    @property
-    def where(self) -> str:
-        """The field that asks for it; the first where several do."""
-        tools = self.tools
-        if self.structure is not None:
-            return self.structure.where
-        if tools.calling is Calling.REQUIRED:
-            return "tool_choice"
-        if self.thinking is not None and not tools.constrains:
-            return self.thinking.where
-        strict = any(tool.strict for tool in tools.callable)
-        return "tools" if strict or tools.parallel else "parallel_tool_calls"
+from helios.frontend.tools import Calling, Tool
 
 
 def response_grammar(
@@ -63,10 +28,26 @@ def response_grammar(
     return _Envelope(constraint, contract, signs, opened).grammar()
 
 
-def answer_grammar(structure: Structure, signs: MarkerSigns) -> str:
+def answer_grammar(structure: AnswerForm, contract: FrontendContract, signs: MarkerSigns) -> str:
     """The grammar of an output that is nothing but the answer."""
-    writer = GrammarWriter(signs)
+    writer = GrammarWriter(signs, _reserved(contract, signs))
     return writer.grammar(structure.expression(writer))
+
+
+def _reserved(contract: FrontendContract, signs: MarkerSigns) -> frozenset[str]:
+    """Signs of the tokens that end answers, or head the messages around them."""
+    envelope = contract.envelope
+    around = (
+        envelope.assistant_start,
+        envelope.message_end,
+        envelope.header_open,
+        envelope.header_close,
+        *envelope.body_closes,
+        envelope.channel_open,
+        envelope.format_open,
+    )
+    ends = {sign for token, sign in signs.by_token.items() if token in contract.eos_ids}
+    return frozenset(ends.union(*(signs.signs_in(marker) for marker in around)))
 
 
 class _Envelope:
@@ -77,7 +58,7 @@ class _Envelope:
         self._contract = contract
         self._signs = signs
         self._opened = opened
-        self._writer = GrammarWriter(signs)
+        self._writer = GrammarWriter(signs, _reserved(contract, signs))
 
     def grammar(self) -> str:
         writer, contract = self._writer, self._contract
@@ -100,15 +81,19 @@ class _Envelope:
             if tool in self._constraint.tools.callable
         ]
 
-    def _answer(self) -> str | None:
-        """The answer as it is asked for; any text where only calls are constrained; None where
-        calls have to be made."""
-        constraint = self._constraint
-        if constraint.tools.calling is Calling.REQUIRED:
+    def _answer(self, end: str = "") -> str | None:
+        """The answer as it is asked for, and the text that follows it at once; any text where only
+        calls are constrained; None where calls have to be made."""
+        writer, form = self._writer, self._constraint.structure
+        if self._constraint.tools.calling is Calling.REQUIRED:
             return None
-        if constraint.structure is not None:
-            return constraint.structure.expression(self._writer)
-        return self._writer.any_text()
+        if isinstance(form, StructuralTag):
+            return form.expression(writer, end)
+        if form is None:
+            return writer.text_up_to(end) if end else writer.any_text()
+        return (
+            f"{form.expression(writer)} {writer.literal(end)}" if end else form.expression(writer)
+        )
 
     @functools.cached_property
     def _calls(self) -> CallsRule | None:
@@ -178,6 +163,8 @@ class _Envelope:
         opened, closed = self._opened.rfind(opening), self._opened.rfind(closing)
         if closed > opened or (closed >= 0 and opened < 0):
             return rest
+        if opened < 0 and self._constraint.structure is not None and self._opened.strip():
+            return self._answer() or rest  # it has begun, so its parser reads no tags any more
         # Where text can spell reasoning's end, what stands before a call may have ended it.
         tokens = writer.is_signed(syntax.close)
         calls = self._calls if syntax.terminal_marker and tokens else None
@@ -200,13 +187,12 @@ class _Envelope:
         def up_to(name: str) -> str:
             return writer.text_up_to(f"{syntax.close}{name}{syntax.separator}")
 
-        answer, calls = self._answer(), self._calls
-        end = tag(syntax.close, "message")
+        answer = self._answer(f"{syntax.close}response{syntax.separator}")
+        calls, end = self._calls, tag(syntax.close, "message")
         ways = []
         free = self._constraint.structure is None
         if answer is not None:
-            whole = up_to("response") if free else f"{answer} {tag(syntax.close, 'response')}"
-            ways.append(f"{whole} {end}")
+            ways.append(f"{answer} {end}")
         if calls is not None:
             # Beside an answer of a form of its own no other text can be told from it.
             before = up_to("response") if free else tag(syntax.close, "response")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from helios.frontend.response.marked_text import MarkerSigns
@@ -29,19 +29,30 @@ def _inside_slashes(pattern: str) -> str:
 
 
 class GrammarWriter:
-    """Collects rules; `text` is the grammar, whose start is the rule given last."""
+    """Collects rules; `grammar` puts them together. The signs in `reserved` are those of tokens
+    that stand around answers, so none may have one in it."""
 
-    def __init__(self, signs: MarkerSigns) -> None:
+    def __init__(self, signs: MarkerSigns, reserved: Collection[str] = ()) -> None:
         self._signs = signs
+        self._reserved = reserved
         self._tokens = {sign: token for token, sign in signs.by_token.items()}
         self._rules: list[str] = []
         self._embedded: list[dict[str, Any]] = []
 
     def literal(self, text: str) -> str:
         """Exactly this text, its markers as their tokens. Empty text is an empty string."""
-        return self._literal(self._signs.sign(text))
+        return self.marked_literal(self._signs.sign(text))
 
-    def _literal(self, marked: str) -> str:
+    def sign(self, text: str) -> str:
+        """A text with signs for the markers in it."""
+        return self._signs.sign(text)
+
+    def holds_reserved(self, text: str) -> bool:
+        """Whether a text has a token that no answer may have in it."""
+        return any(sign in self._reserved for sign in self._signs.sign(text))
+
+    def marked_literal(self, marked: str) -> str:
+        """Exactly this marked text."""
         parts = []
         for part in _SIGNS.split(marked):
             if part in self._tokens:
@@ -90,7 +101,7 @@ class GrammarWriter:
         # Text can't spell the token, so all before it is text, the beginning of `end` included.
         before = _inside_slashes(re.escape(marked[: found.start()]))
         text = self.rule(f"/{body}{before}/")
-        return self.rule(f"{text} {self._literal(marked[found.start() :])}")
+        return self.rule(f"{text} {self.marked_literal(marked[found.start() :])}")
 
     def text_without(self, unwanted: str) -> str:
         """Any text in which this doesn't occur."""

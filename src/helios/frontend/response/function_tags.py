@@ -35,6 +35,8 @@ from helios.frontend.response.parameter_types import ToolSchemas, json_of
 
 _NAME_END: Final = re.compile(r"[>\n]")
 _STRING: Final = frozenset(["string"])
+# Kinds of values in which no tag can be.
+_TAGLESS: Final = frozenset(["integer", "number", "boolean", "null"])
 
 
 class FunctionTags:
@@ -207,10 +209,11 @@ class FunctionTags:
 
     def _ends_value(self, text: str, marker: str, *, final: bool) -> Verdict:
         """Whether a tag in a value ends it. A closing tag does with a tag after it, or the end;
-        an argument's opening tag does at the beginning of a line; the outer closing tag does where
-        it is a token, which text can't spell."""
+        an argument's opening tag does at the beginning of a line; the outer closing tag, where it
+        is a token, with another call or nothing after it. Else values mention it: models have one
+        token for it, whatever they mean by it."""
         if marker == self._close:
-            return Verdict.YES
+            return self._ends_all(text[len(marker) :], final=final)
         if marker == self._argument_close:
             after = [self._argument_open, self._call_close, self._close, self._argument_close]
         elif marker == self._call_close:
@@ -222,6 +225,16 @@ class FunctionTags:
         if verdict is Verdict.MORE and final:
             return Verdict.YES  # the response was cut within what follows
         return verdict
+
+    def _ends_all(self, after: str, *, final: bool) -> Verdict:
+        """Whether the outer closing tag in a value ends the call, by what stands after it."""
+        if self._kinds <= _TAGLESS:
+            return Verdict.YES
+        bare = after.lstrip()
+        if not bare:
+            return Verdict.YES if final else Verdict.MORE
+        verdict = starts(bare, self._open, final=final)
+        return self.begins(bare, final=final) if verdict is Verdict.YES else verdict
 
     def _after_function(self, source: Source, sink: Sink) -> bool:
         bare = source.text.lstrip()

@@ -40,6 +40,10 @@ class MarkerSigns:
             marker = marker.replace(content, sign)
         return marker
 
+    def signs_in(self, marker: str) -> list[str]:
+        """The signs of the tokens that a marker is or holds."""
+        return _SIGNS.findall(self.sign(marker))
+
     def token_of(self, marker: str) -> int | None:
         """The token that is the whole marker, if one is."""
         sign = self._signs.get(marker)

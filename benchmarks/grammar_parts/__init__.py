@@ -1,0 +1,1 @@
+"""What `benchmarks/grammar.py` measures with."""

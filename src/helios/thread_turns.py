@@ -1,0 +1,18 @@
+"""How long a thread that computes keeps the interpreter from one that wants it.
+
+Event loops of HTTP processes and the worker's loop give the interpreter up at every call that may
+wait, many times for each token, and need it back at once. Beside a thread that prepares a request
+or makes a vocabulary, Python's default would have each of these wait for up to 5 ms.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+TURN_S: Final = 0.001
+
+
+def shorten_turns() -> None:
+    """Sets it for this process. Costs nothing while no two threads want the interpreter."""
+    sys.setswitchinterval(TURN_S)
