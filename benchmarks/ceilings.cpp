@@ -24,6 +24,13 @@ double seconds(int threads, const Body& body) {
 volatile float sink;
 volatile long long int_sink;
 
+// Hides where a value comes from, so that the compiler neither joins equal chains of operations nor
+// computes a product once for all of them.
+template <class Vector>
+inline void hide(Vector& value) {
+  asm volatile("" : "+v"(value));
+}
+
 }  // namespace
 
 // Bytes a second that `threads` threads read from buffers far larger than any cache.
@@ -54,17 +61,27 @@ extern "C" double read_bandwidth(int threads) {
 // Operations a second (two a multiply-add) of f32 fused multiply-adds on registers.
 extern "C" double float_peak(int threads) {
   constexpr std::int64_t kRounds = 20'000'000;
-  typedef float Vector __attribute__((vector_size(64)));
-  const double took = seconds(threads, [](int) {
+#if defined(__AVX512F__)
+  typedef __m512 Vector;
+  const auto fused = [](Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); };
+#else
+  typedef __m256 Vector;
+  const auto fused = [](Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); };
+#endif
+  const double took = seconds(threads, [&](int) {
     Vector sums[12] = {};
     Vector a = sums[0] + 1.0f, b = sums[0] + 0.5f;
     for (std::int64_t i = 0; i < kRounds; ++i) {
-      for (auto& sum : sums) sum = a * b + sum;
-      asm volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 12
+      for (int chain = 0; chain < 12; ++chain) {
+        sums[chain] = fused(a, b, sums[chain]);
+        hide(sums[chain]);
+      }
     }
-    for (auto& sum : sums) sink = sum[0];
+#pragma GCC unroll 12
+    for (int chain = 0; chain < 12; ++chain) sink = sums[chain][0];
   });
-  return static_cast<double>(kRounds) * 12 * 16 * 2 * threads / took;
+  return static_cast<double>(kRounds) * 12 * (sizeof(Vector) / 4) * 2 * threads / took;
 }
 
 #if defined(__AVX512BF16__)
@@ -74,10 +91,14 @@ extern "C" double bf16_peak(int threads) {
     __m512 sums[12] = {};
     __m512i a = _mm512_set1_epi32(0x3f803f80), b = a;
     for (std::int64_t i = 0; i < kRounds; ++i) {
-      for (auto& sum : sums) sum = _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
-      asm volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 12
+      for (int chain = 0; chain < 12; ++chain) {
+        sums[chain] = _mm512_dpbf16_ps(sums[chain], (__m512bh)a, (__m512bh)b);
+        hide(sums[chain]);
+      }
     }
-    for (auto& sum : sums) sink = sum[0];
+#pragma GCC unroll 12
+    for (int chain = 0; chain < 12; ++chain) sink = sums[chain][0];
   });
   return static_cast<double>(kRounds) * 12 * 32 * 2 * threads / took;
 }
@@ -92,10 +113,14 @@ extern "C" double int8_peak(int threads) {
     __m512i sums[12] = {};
     __m512i a = _mm512_set1_epi32(0x01010101), b = a;
     for (std::int64_t i = 0; i < kRounds; ++i) {
-      for (auto& sum : sums) sum = _mm512_dpbusd_epi32(sum, a, b);
-      asm volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 12
+      for (int chain = 0; chain < 12; ++chain) {
+        sums[chain] = _mm512_dpbusd_epi32(sums[chain], a, b);
+        hide(sums[chain]);
+      }
     }
-    for (auto& sum : sums) int_sink = sum[0];
+#pragma GCC unroll 12
+    for (int chain = 0; chain < 12; ++chain) int_sink = sums[chain][0];
   });
   return static_cast<double>(kRounds) * 12 * 64 * 2 * threads / took;
 }

@@ -81,18 +81,22 @@ class Bench:
             ),
         )  # fmt: skip
 
+    def run(self, program: int) -> float:
+        """Seconds of one run of a registered launch list."""
+        self.sequence += 1
+        self.replayer.submit(program, self.sequence)
+        while not self.replayer.wait(self.sequence, 1000):
+            pass
+        start, end = self.replayer.timing(self.sequence)
+        return (end - start) * 1e-9
+
     def seconds(self, launches: Sequence[Launch], *, budget_s: float = 0.4) -> float:
         """Median time of the launch list, over as many runs as the budget allows (3 to 200)."""
         program = self.program(launches)
         times: list[float] = []
         spent = 0.0
         while len(times) < 4 or (spent < budget_s and len(times) < 200):
-            self.sequence += 1
-            self.replayer.submit(program, self.sequence)
-            while not self.replayer.wait(self.sequence, 1000):
-                pass
-            start, end = self.replayer.timing(self.sequence)
-            times.append((end - start) * 1e-9)
+            times.append(self.run(program))
             spent += times[-1]
         return statistics.median(times[1:])
 
