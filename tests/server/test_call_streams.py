@@ -11,7 +11,7 @@ import pytest
 from helios.worker.messages import Finish
 from tests.frontend.response.test_json_calls import KIMI
 from tests.server.desk import CORE, THINKS, TOOLS, Desk, call, desk_of
-from tests.server.syntaxes import core
+from tests.server.syntaxes import core, functions
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,16 @@ def test_a_call_begins_with_its_id_and_name_and_goes_on_with_arguments(desk: Des
     arguments = [part["function"]["arguments"] for part in parts if part["index"] == 1]
     assert json.loads("".join(arguments)) == {"text": "a b"}
     assert sum("a" in text or "b" in text for text in arguments) > 1, "texts stream as they come"
+
+
+def test_an_object_may_have_closing_tags_and_numbers_of_any_size_in_it(desk: Desk) -> None:
+    page = '{"page": "<parameter=a>\\n</parameter>\\n</function>", "x": [9e999]}'
+    desk.says(call("keep", page=page, count=2))
+    tools = functions({"keep": {"page": {"type": "object"}, "count": {"type": "integer"}}})
+    deltas = desk.deltas(tools=tools)
+    parts = [part for delta in deltas for part in delta.get("tool_calls", [])]
+    arguments = "".join(part["function"]["arguments"] for part in parts)
+    assert arguments == f'{{"page":{page},"count":2}}'
 
 
 @pytest.mark.clause("FRONT-13")

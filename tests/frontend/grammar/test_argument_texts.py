@@ -12,6 +12,7 @@ from helios.errors import RequestError
 from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.tools import Calling, Tool, Tools
 from tests.frontend.grammar.test_envelopes import CALLING, Core
+from tests.frontend.response.reading import Syntax
 
 FUNCTION_TAGS = (
     "<tool_call>\n<function=t>\n<parameter=v>\n",
@@ -125,3 +126,31 @@ def test_options_that_would_be_read_as_another_type_are_refused(option: str) -> 
 def test_options_with_tags_in_them_are_refused() -> None:
     with pytest.raises(RequestError, match=r"properties\.v"):
         allows("qwen", {"enum": ["a</function><function=t>"]}, "")
+
+
+@pytest.mark.clause("FRONT-14")
+@pytest.mark.parametrize("by", CALLING, ids=lambda by: by.name)
+def test_structures_are_read_whole_whatever_their_strings_spell(by: Syntax) -> None:
+    keyed = {
+        "type": "object",
+        "properties": {"k": {"type": "string"}},
+        "required": ["k"],
+        "additionalProperties": False,
+    }
+    tools = Tools((tool(keyed),), Calling.REQUIRED, parallel=False)
+    core = Core(by)
+    for response in core.answers(Constraint(None, tools), count=8):
+        (call,) = response.calls
+        assert set(call.value["v"]) == {"k"}
+        assert isinstance(call.value["n"], int)
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_numbers_beyond_a_double_are_read_as_they_are_written(name: str) -> None:
+    core, (before, after) = CORES[name], WRITTEN[name]
+    declared = tool({"type": "array", "items": {"type": "number"}})
+    tools = Tools((declared,), Calling.REQUIRED, parallel=False)
+    tokens = core.tokenizer.encode(f"{before}[9e999, 1.50]{after}")
+    assert core.accepts(Constraint(None, tools), tokens)
+    (call,) = core.read(tokens, (declared,)).calls
+    assert call.arguments == '{"v":[9e999, 1.50],"n":5}'

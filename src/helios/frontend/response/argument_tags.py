@@ -22,6 +22,7 @@ from helios.frontend.response.marked_text import MarkerSigns, is_signed
 from helios.frontend.response.matching import Markers, Source, Verdict, starts, starts_with_any
 from helios.frontend.response.names import is_name, may_become_name
 from helios.frontend.response.parameter_types import ToolSchemas, json_of, json_or_string
+from helios.frontend.response.value_text import ValueText
 
 _STRING: Final = frozenset(["string"])
 _ESCAPED_NEWLINE: Final = "\\n"  # models write it after names, as two characters
@@ -47,12 +48,12 @@ class ArgumentTags:
         self._key_ends = Markers([self._key_close, self._value_open, self._close])
         # A tag that text may spell ends a value only as the one that belongs to it.
         others = (self._key_open, self._close)
-        self._value_ends = Markers([self._value_close, *filter(is_signed, others)])
+        tags = [self._value_close, *filter(is_signed, others)]
+        self._value = ValueText(tags, self._plain)
         self._state: Callable[[Source, Sink], bool | None] = self._outside
         self._writer: ArgumentWriter | None = None
         self._name = self._key = ""
         self._kinds: frozenset[str] | None = _STRING
-        self._value: list[str] = []
         self._in_argument = False
 
     def begins(self, text: str, *, final: bool) -> Verdict:
@@ -83,7 +84,7 @@ class ArgumentTags:
         if self._writer is None:
             return
         if self._in_argument and self._kinds == _STRING and self._state == self._value_state:
-            self._writer.text(self._plain(self._value_ends.find(source.text, final=False).before))
+            self._writer.text(self._plain(self._value.before_tag(source.text)))
         self._end_call(complete=not self._in_argument)
 
     # ------------------------------------------------------------ states
@@ -163,7 +164,7 @@ class ArgumentTags:
     def _begin_value(self, key: str) -> None:
         self._key = self._plain(key)
         self._kinds = self._tools.kinds(self._name, self._key)
-        self._value = []
+        self._value.begin(self._kinds)
         self._in_argument = True
         self._state = self._value_start
 
@@ -180,10 +181,10 @@ class ArgumentTags:
         return True
 
     def _value_state(self, source: Source, sink: Sink) -> bool:
-        text, final = source.text, source.final
-        before, marker = self._value_ends.find(text, final=False)
+        final = source.final
+        before, marker = self._value.find(source, final=False)
         if marker is not None and marker == self._value_close and not is_signed(marker):
-            rest = text[len(before) + len(marker) :].lstrip()
+            rest = source.text[len(before) + len(marker) :].lstrip()
             verdict = starts_with_any(rest, (self._key_open, self._close, self._open), final=False)
             if verdict is Verdict.MORE and not final:
                 source.drop(len(before))
@@ -195,6 +196,8 @@ class ArgumentTags:
                 return True
         if final and marker is None:
             return False  # `finish` knows what to do
+        if marker is not None and not self._value.whole(source, before):
+            return True
         source.drop(len(before))
         self._more(before)
         if marker is None:
@@ -212,7 +215,7 @@ class ArgumentTags:
             assert self._writer is not None
             self._writer.text(self._plain(text))
         else:
-            self._value.append(text)
+            self._value.keep(text)
 
     def _end_value(self) -> None:
         assert self._writer is not None
@@ -220,7 +223,7 @@ class ArgumentTags:
         if self._kinds == _STRING:
             self._writer.end_string()
             return
-        value = self._plain("".join(self._value))
+        value = self._value.take()
         typed = json_or_string(value) if self._kinds is None else json_of(value, self._kinds)
         self._writer.value(self._key, typed)
 

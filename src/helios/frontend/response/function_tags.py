@@ -32,6 +32,7 @@ from helios.frontend.response.matching import (
 )
 from helios.frontend.response.names import NAME_LIMIT, is_name, may_become_name
 from helios.frontend.response.parameter_types import ToolSchemas, json_of
+from helios.frontend.response.value_text import ValueText
 
 _NAME_END: Final = re.compile(r"[>\n]")
 _STRING: Final = frozenset(["string"])
@@ -56,12 +57,11 @@ class FunctionTags:
         ends = [self._argument_close, self._call_close, "\n" + self._argument_open]
         if is_signed(self._close):
             ends.append(self._close)
-        self._value_ends = Markers(ends)
+        self._value = ValueText(ends, self._plain)
         self._writer: ArgumentWriter | None = None
         self._state: Callable[[Source, Sink], bool | None] = self._outside
         self._name = self._key = ""
         self._kinds = _STRING
-        self._value: list[str] = []
         self._in_value = False
 
     def begins(self, text: str, *, final: bool) -> Verdict:
@@ -89,7 +89,7 @@ class FunctionTags:
         if self._writer is None:
             return
         if self._in_value and self._kinds == _STRING:
-            text = self._value_ends.find(source.text, final=False).before
+            text = self._value.before_tag(source.text)
             self._writer.text(self._plain(text.removesuffix("\n")))
         self._end_call(complete=not self._in_value)
 
@@ -161,7 +161,7 @@ class FunctionTags:
     def _begin_value(self, *, wrapped: bool) -> None:
         assert self._writer is not None
         self._kinds = self._tools.kinds(self._name, self._key) or _STRING
-        self._value = []
+        self._value.begin(self._kinds)
         self._in_value = True
         if self._kinds == _STRING:
             self._writer.string(self._key)
@@ -179,8 +179,7 @@ class FunctionTags:
         return True
 
     def _value_state(self, source: Source, sink: Sink) -> bool:
-        text = source.text
-        before, marker = self._value_ends.find(text, final=source.final)
+        before, marker = self._value.find(source, final=source.final)
         if marker is None:
             if source.final:
                 return False  # `finish` knows what to do
@@ -189,7 +188,7 @@ class FunctionTags:
             source.drop(len(before))
             self._more(before)
             return False
-        verdict = self._ends_value(text[len(before) :], marker, final=source.final)
+        verdict = self._ends_value(source.text[len(before) :], marker, final=source.final)
         if verdict is Verdict.MORE:
             kept = before.removesuffix("\n")
             source.drop(len(kept))
@@ -198,6 +197,8 @@ class FunctionTags:
         if verdict is Verdict.NO:
             source.drop(len(before) + len(marker))
             self._more(before + marker)
+            return True
+        if not self._value.whole(source, before):
             return True
         source.drop(len(before))
         self._more(before.removesuffix("\n"))
@@ -262,7 +263,7 @@ class FunctionTags:
         if self._kinds == _STRING:
             self._writer.text(self._plain(text))
         else:
-            self._value.append(text)
+            self._value.keep(text)
 
     def _end_value(self) -> None:
         assert self._writer is not None
@@ -270,8 +271,7 @@ class FunctionTags:
         if self._kinds == _STRING:
             self._writer.end_string()
         else:
-            value = self._plain("".join(self._value))
-            self._writer.value(self._key, json_of(value, self._kinds))
+            self._writer.value(self._key, json_of(self._value.take(), self._kinds))
 
     def _end_call(self, *, complete: bool) -> None:
         assert self._writer is not None

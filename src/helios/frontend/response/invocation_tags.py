@@ -29,6 +29,7 @@ from helios.frontend.response.parameter_types import (
     json_of,
     json_or_string,
 )
+from helios.frontend.response.value_text import ValueText
 
 _STRING: Final = frozenset(["string"])
 _SAYS_STRING: Final = re.compile(r'\bstring\s*=\s*"(true|false)"')
@@ -63,13 +64,12 @@ class InvocationTags:
         self._between_parameters = Markers(
             [self._parameter_open, self._call_close, self._call_open, self._close]
         )
-        self._value_ends = Markers([self._parameter_close])
+        self._value = ValueText([self._parameter_close], self._plain)
         self._state: Callable[[Source, Sink], bool | None] = self._block
         self._writer: ArgumentWriter | None = None
         self._name = self._key = ""
         self._kinds: frozenset[str] | None = _STRING
         self._is_json = False
-        self._value: list[str] = []
         self._in_parameter = False
         self._outside = Markers([self._open])
         self._entered = False
@@ -111,7 +111,7 @@ class InvocationTags:
         if self._writer is None:
             return
         if self._in_parameter and self._is_string and self._state == self._value_state:
-            self._writer.text(self._plain(self._value_ends.find(source.text, final=False).before))
+            self._writer.text(self._plain(self._value.before_tag(source.text)))
         self._end_call(complete=not self._in_parameter)
 
     @property
@@ -186,16 +186,18 @@ class InvocationTags:
         self._is_json = says_string is not None and says_string[1] == "false"
         declared = self._tools.kinds(self._name, key)
         self._kinds = _STRING if says_string and not self._is_json else declared
-        self._value = []
+        self._value.begin(None if self._is_json else self._kinds)
         self._in_parameter = True
         if self._is_string:
             self._writer.string(key)
         self._state = self._value_state
 
     def _value_state(self, source: Source, sink: Sink) -> bool:
-        before, marker = self._value_ends.find(source.text, final=False)
+        before, marker = self._value.find(source, final=False)
         if marker is None and source.final:
             return False  # `finish` knows what to do
+        if marker is not None and not self._value.whole(source, before):
+            return True
         source.drop(len(before))
         self._more(before)
         if marker is None:
@@ -212,7 +214,7 @@ class InvocationTags:
             assert self._writer is not None
             self._writer.text(self._plain(text))
         else:
-            self._value.append(text)
+            self._value.keep(text)
 
     def _end_value(self) -> None:
         assert self._writer is not None
@@ -220,7 +222,7 @@ class InvocationTags:
         if self._is_string:
             self._writer.end_string()
             return
-        value = self._plain("".join(self._value))
+        value = self._value.take()
         if (self._is_json and is_json(value.strip())) or self._kinds is None:
             typed = json_or_string(value)
         else:

@@ -93,9 +93,9 @@ def json_or_string(text: str) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is one JSON value."""
+    """Whether a text is one JSON value; its numbers may be any that JSON can write."""
     try:
-        msgspec.json.decode(text)
+        msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return False
     return True
