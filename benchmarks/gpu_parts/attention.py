@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_parts.geometries import GEOMETRIES, LONGEST, PAGE, Attention, Geometry, attention_variants
-from gpu_parts.launching import Library
+from gpu_parts.geometries import GEOMETRIES, LONGEST, Attention, Geometry, attention_variants
+from gpu_parts.launching import Described, Library
 from gpu_parts.timing import microseconds
 
 PROMPT: Final = 2304  # tokens of the compared prompt; neither block nor split divides 2,299
@@ -43,12 +43,15 @@ class Findings:
 class Cache:
     """Keys and values of `slots` requests in shuffled pages, with NaN wherever nothing lies."""
 
-    def __init__(self, library: Library, geometry: Geometry, slots: int, tokens: int) -> None:
+    def __init__(
+        self, library: Library, geometry: Geometry, slots: int, tokens: int, page: int
+    ) -> None:
         self._library = library
         self.geometry = geometry
-        self.table_pages = -(-tokens // PAGE)
+        self.page = page
+        self.table_pages = -(-tokens // page)
         pages = slots * self.table_pages + 3
-        shape = (pages, geometry.kv_heads, PAGE, geometry.head_dim)
+        shape = (pages, geometry.kv_heads, page, geometry.head_dim)
         half = {"device": "cuda", "dtype": torch.float16}
         self.keys = torch.full(shape, float("nan"), **half)
         self.values = torch.full(shape, float("nan"), **half)
@@ -58,18 +61,34 @@ class Cache:
 
     def fill(self, tokens: int) -> None:
         """Random keys and values for the first tokens of every slot."""
-        whole = self.table[:, : -(-tokens // PAGE)].reshape(-1).long()
+        whole = self.table[:, : -(-tokens // self.page)].reshape(-1).long()
         for plane in (self.keys, self.values):
             for some in whole.split(4096):
                 shape = (len(some), *plane.shape[1:])
                 plane[some] = torch.randn(shape, device="cuda", dtype=torch.float16)
-            if tokens % PAGE:
-                plane[self.table[:, tokens // PAGE].long(), :, tokens % PAGE :] = float("nan")
+            if tokens % self.page:
+                plane[self.table[:, tokens // self.page].long(), :, tokens % self.page :] = float(
+                    "nan"
+                )
+
+    @property
+    def planes(self) -> tuple[Described, Described]:
+        """Keys and values as the kernels see them."""
+        width = self.geometry.head_dim
+        return Described(self.keys.view(-1, width)), Described(self.values.view(-1, width))
 
     def contiguous(self, plane: torch.Tensor, slot: int, tokens: int) -> torch.Tensor:
         """[kv_heads, tokens, head_dim] of a slot."""
         pages = plane[self.table[slot].long()].transpose(0, 1)
         return pages.reshape(self.geometry.kv_heads, -1, self.geometry.head_dim)[:, :tokens]
+
+    def copied(self, slots: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [slots, kv_heads, tokens, head_dim] without pages."""
+        keys, values = (
+            torch.stack([self.contiguous(plane, slot, tokens) for slot in range(slots)])
+            for plane in (self.keys, self.values)
+        )
+        return keys, values
 
     def queries(self, rows: int) -> torch.Tensor:
         """Random queries, [rows, q_heads * head_dim]."""
@@ -88,14 +107,14 @@ class Cache:
         lanes = len(q)
         g = self.geometry
         out = torch.full(q.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
-        splits = -(-self.table_pages * PAGE // variant.split)
+        splits = -(-self.table_pages * self.page // variant.split)
         heads = g.q_heads
         partials = torch.empty(lanes * splits * heads * (g.head_dim + 2), device="cuda")
         arrivals = torch.zeros(lanes * g.kv_heads, device="cuda", dtype=torch.int32)
         live = torch.tensor([lanes], device="cuda", dtype=torch.int32)
         return out, self._library[variant].bind(
             (g.kv_heads, workers, lanes),
-            *(live, q, self.keys, self.values, positions, slots, self.table, out),
+            *(live, q, *self.planes, positions, slots, self.table, out),
             *(partials, arrivals, self.table_pages, self.scale * math.log2(math.e)),
         )
 
@@ -113,7 +132,7 @@ class Cache:
         tiles = -(-len(q) // (variant.rows // (g.q_heads // g.kv_heads))) + len(chunks)
         return out, self._library[variant].bind(
             (g.kv_heads, tiles, 1),
-            *(live, lengths, q, self.keys, self.values, positions, slots, self.table, out),
+            *(live, lengths, q, *self.planes, positions, slots, self.table, out),
             *(self.table_pages, self.scale * math.log2(math.e)),
         )
 
@@ -141,41 +160,51 @@ def _compare(
     library: Library, geometry: Geometry, variants: list[Attention], found: Findings
 ) -> None:
     """Every row of a prompt, decoded one by one, in tiles, in chunks, beside another prompt."""
-    cache = Cache(library, geometry, 2, PROMPT)
-    cache.fill(LIVE)
-    q = cache.queries(LIVE)
+    for page in sorted({v.page for v in variants}):
+        cache = Cache(library, geometry, 2, PROMPT, page)
+        cache.fill(LIVE)
+        q = cache.queries(LIVE)
+        here = [v for v in variants if v.page == page]
+        for order in sorted({(v.pages, v.split, v.window) for v in here}):
+            same = [v for v in here if (v.pages, v.split, v.window) == order]
+            pages, split, window = order
+            results = _results(cache, q, same)
+            expected = next(iter(results.values()))
+            key = f"page {page} x{pages} split {split} window {window}"
+            found.error[key] = _error(cache, q, expected, window)
+            if not found.error[key] < 1e-2:
+                found.differing[f"{key} is wrong"] += 1
+            for name, out in results.items():
+                found.compared += 1
+                if not torch.equal(out.view(torch.int16), expected.view(torch.int16)):
+                    rows = (out.view(torch.int16) != expected.view(torch.int16)).any(1).sum()
+                    found.differing[f"{name} window {window} ({int(rows)} rows)"] += 1
+
+
+def _results(cache: Cache, q: torch.Tensor, variants: list[Attention]) -> dict[str, torch.Tensor]:
+    """Outputs for the same rows in every way that there is."""
     positions = torch.arange(LIVE, device="cuda", dtype=torch.int32)
     slots = torch.zeros_like(positions)
-    orders = sorted({(v.block, v.split, v.window) for v in variants})
-    for order in orders:
-        same = [v for v in variants if (v.block, v.split, v.window) == order]
-        results: dict[str, torch.Tensor] = {}
-        for v in same:
-            if v.kind == "decode":
-                for workers in (1, 2, 3, 16):
-                    out, launch = cache.decode(v, q, slots, positions, workers)
-                    launch()
-                    results[f"{v.label} workers {workers}"] = out
-                continue
-            out, launch = cache.prefill(v, q, [(0, 0, LIVE)])
-            launch()
-            results[v.label] = out
-            # In chunks, and together with the other slot's prompt.
-            out = torch.full_like(out, float("nan"))
-            for first, length in ((0, 1), (1, 700), (701, 259), (960, LIVE - 960)):
-                both = torch.cat([q[first : first + length], q[:77]])
-                part, launch = cache.prefill(v, both, [(0, first, length), (1, 0, 77)])
+    results: dict[str, torch.Tensor] = {}
+    for v in variants:
+        if v.kind == "decode":
+            for workers in (1, 2, 3, 16):
+                out, launch = cache.decode(v, q, slots, positions, workers)
                 launch()
-                out[first : first + length] = part[:length]
-            results[f"{v.label} chunked"] = out
-        expected = next(iter(results.values()))
-        key = f"block {order[0]} split {order[1]} window {order[2]}"
-        found.error[key] = _error(cache, q, expected, order[2])
-        for name, out in results.items():
-            found.compared += 1
-            if not torch.equal(out.view(torch.int16), expected.view(torch.int16)):
-                rows = (out.view(torch.int16) != expected.view(torch.int16)).any(1).sum()
-                found.differing[f"{key}: {name} ({int(rows)} rows)"] += 1
+                results[f"{v.label} workers {workers}"] = out
+            continue
+        out, launch = cache.prefill(v, q, [(0, 0, LIVE)])
+        launch()
+        results[v.label] = out
+        # In chunks, and together with the other slot's prompt.
+        out = torch.full_like(out, float("nan"))
+        for first, length in ((0, 1), (1, 700), (701, 259), (960, LIVE - 960)):
+            both = torch.cat([q[first : first + length], q[:77]])
+            part, launch = cache.prefill(v, both, [(0, first, length), (1, 0, 77)])
+            launch()
+            out[first : first + length] = part[:length]
+        results[f"{v.label} chunked"] = out
+    return results
 
 
 def _error(cache: Cache, q: torch.Tensor, out: torch.Tensor, window: int) -> float:
@@ -199,56 +228,45 @@ def _error(cache: Cache, q: torch.Tensor, out: torch.Tensor, window: int) -> flo
 def _time_prefill(
     library: Library, geometry: Geometry, variants: list[Attention], tokens: int
 ) -> dict[str, float]:
-    cache = Cache(library, geometry, 1, LONGEST)
-    cache.fill(tokens)
-    q = cache.queries(tokens)
     ways: dict[str, Any] = {}
-    for v in variants:
-        if v.kind == "prefill":
-            _, launch = cache.prefill(v, q, [(0, 0, tokens)])
-            ways[v.label] = [launch] * 4
+    for page in sorted({v.page for v in variants}):
+        cache = Cache(library, geometry, 1, LONGEST, page)
+        cache.fill(tokens)
+        q = cache.queries(tokens)
+        for v in variants:
+            if v.kind == "prefill" and v.page == page:
+                ways[v.label] = [cache.prefill(v, q, [(0, 0, tokens)])[1]] * 4
     rows = q.view(1, tokens, geometry.q_heads, geometry.head_dim).transpose(1, 2).contiguous()
-    k = cache.contiguous(cache.keys, 0, tokens)[None].contiguous()
-    v_ = cache.contiguous(cache.values, 0, tokens)[None].contiguous()
-    for name, backend in (
-        ("flash", SDPBackend.FLASH_ATTENTION),
-        ("cudnn", SDPBackend.CUDNN_ATTENTION),
-    ):
-        ways |= _library_way(name, backend, rows, k, v_, causal=True)
+    keys, values = cache.copied(1, tokens)
+    ways |= _library_way("flash", SDPBackend.FLASH_ATTENTION, rows, [(keys, values)], causal=True)
+    ways |= _library_way("cudnn", SDPBackend.CUDNN_ATTENTION, rows, [(keys, values)], causal=True)
     return microseconds(ways)
 
 
 def _time_decode(
     library: Library, geometry: Geometry, variants: list[Attention], lanes: int, context: int
 ) -> dict[str, float]:
-    slots = max(
-        lanes, min(64, 2 * 10**9 // (context * geometry.kv_heads * geometry.head_dim * 4) // 16)
-    )
-    cache = Cache(library, geometry, slots, context)
-    cache.fill(context)
-    q = cache.queries(lanes)
+    # Enough requests that what a graph reads is several times the 60 MB of L2, if they are small.
+    token_nbytes = 4 * geometry.kv_heads * geometry.head_dim
+    rotations = max(1, min(64, int(200e6 / (context * token_nbytes * lanes))))
     whole = {"device": "cuda", "dtype": torch.int32}
     positions = torch.full((lanes,), context - 1, **whole)
     ways: dict[str, Any] = {}
-    rotations = max(1, slots // lanes)
-    for v in variants:
-        if v.kind != "decode":
-            continue
-        for workers in WORKERS:
-            if workers > -(-context // v.split) or lanes * geometry.kv_heads * workers > 4096:
-                continue
-            ways[f"{v.label} workers {workers}"] = [
-                cache.decode(
-                    v, q, torch.arange(at * lanes, (at + 1) * lanes, **whole), positions, workers
-                )[1]
-                for at in range(rotations)
-            ]
+    for page in sorted({v.page for v in variants}):
+        cache = Cache(library, geometry, lanes * rotations, context, page)
+        cache.fill(context)
+        q = cache.queries(lanes)
+        slots = torch.arange(lanes * rotations, **whole).split(lanes)
+        for v in (v for v in variants if v.kind == "decode" and v.page == page):
+            for workers in WORKERS:
+                if workers <= -(-context // v.split) and lanes * workers <= 1024:
+                    ways[f"{v.label} workers {workers}"] = [
+                        cache.decode(v, q, some, positions, workers)[1] for some in slots
+                    ]
     rows = q.view(lanes, geometry.q_heads, 1, geometry.head_dim)
-    keys = [cache.contiguous(cache.keys, slot, context) for slot in range(slots)]
-    values = [cache.contiguous(cache.values, slot, context) for slot in range(slots)]
-    k = torch.stack(keys[:lanes])
-    v_ = torch.stack(values[:lanes])
-    ways |= _library_way("flash", SDPBackend.FLASH_ATTENTION, rows, k, v_, causal=False)
+    keys, values = cache.copied(lanes * rotations, context)
+    pairs = list(zip(keys.split(lanes), values.split(lanes), strict=True))
+    ways |= _library_way("flash", SDPBackend.FLASH_ATTENTION, rows, pairs, causal=False)
     return microseconds(ways)
 
 
@@ -256,19 +274,18 @@ def _library_way(
     name: str,
     backend: SDPBackend,
     q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    pairs: list[tuple[torch.Tensor, torch.Tensor]],
     *,
     causal: bool,
 ) -> dict[str, Any]:
-    def attend() -> torch.Tensor:
+    def attend(pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         with sdpa_kernel(backend):
             return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=causal, enable_gqa=True
+                q, *pair, is_causal=causal, enable_gqa=True
             )
 
     try:
-        attend()
+        attend(pairs[0])
     except RuntimeError:
         return {}
-    return {f"torch {name}": [attend] * 4}
+    return {f"torch {name}": [lambda pair=pair: attend(pair) for pair in pairs]}

@@ -15,7 +15,6 @@ from gpu_parts.geometries import (
     ADD,
     F32,
     GEOMETRIES,
-    PAGE,
     Attention,
     Projection,
     attention_variants,
@@ -85,6 +84,7 @@ def _projection_request(v: Projection) -> KernelRequest:
         "BN": v.outputs_block,
         "BM": v.rows_block,
         "BK": v.width_block,
+        "ROWS_FIRST": v.rows_first,
         "EPILOGUE": v.epilogue,
         "BIAS": False,
     }
@@ -94,11 +94,9 @@ def _projection_request(v: Projection) -> KernelRequest:
     else:
         function = projection.project_many
         arguments |= {"capacity": "i32"}
-        constants["GROUP"] = 8
-    if v.kind == "described":
-        function = projection.project_many_described
         arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
         arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
+        constants |= {"GROUP": 8, "FLATTEN": v.flatten}
     return KernelRequest(function, arguments, constants, v.warps, v.stages)
 
 
@@ -107,7 +105,8 @@ def _attention_request(v: Attention) -> KernelRequest:
     arguments = {"lanes": "*i32"}
     if not decode:
         arguments["query_lengths"] = "*i32"
-    arguments |= dict.fromkeys(("q", "keys", "values"), "*fp16")
+    arguments["q"] = "*fp16"
+    arguments |= dict.fromkeys(("keys", "values"), f"tensordesc<fp16[{v.page}, {v.head_dim}]>")
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
     if decode:
@@ -117,8 +116,8 @@ def _attention_request(v: Attention) -> KernelRequest:
         "Q_HEADS": v.q_heads,
         "KV_HEADS": v.kv_heads,
         "D": v.head_dim,
-        "PAGE": PAGE,
-        "BLOCK": v.block,
+        "PAGE": v.page,
+        "PAGES": v.pages,
         "SPLIT": v.split,
         "WINDOW": v.window,
         "ROWS": v.rows,

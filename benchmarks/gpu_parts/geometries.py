@@ -43,15 +43,16 @@ GEOMETRIES: Final = (
     Geometry("8B", 4096, 14_336, 32, 8, 128, 128_256),
 )
 
-PAGE: Final = 32
 LONGEST: Final = 8192 + 512  # tokens a request, in the attention measurement
+ENDLESS: Final = 1 << 30  # a split that nothing reaches the end of: no splits
 
 
 @dataclass(frozen=True)
 class Projection:
     """A variant of a projection kernel for one matrix.
 
-    `kind`: few, many or described (many, through tensor maps).
+    `kind`: few or many. `rows_first`: rows are the 64-row operand of wgmma, not weights.
+    `flatten`: a CTA loads for its next tile while it finishes one.
     """
 
     kind: str
@@ -59,17 +60,20 @@ class Projection:
     width: int
     epilogue: int
     splits: int
-    outputs_block: int
+    rows_first: bool
     rows_block: int
+    outputs_block: int
     width_block: int
     warps: int
     stages: int
+    flatten: bool = False
 
     @property
     def label(self) -> str:
-        """For tables."""
+        """For tables: rows x outputs x width of a block."""
         return (
-            f"{self.kind} {self.outputs_block}x{self.rows_block}x{self.width_block}"
+            f"{self.kind}{' flat' * self.flatten} {'rows' if self.rows_first else 'weights'} first "
+            f"{self.rows_block}x{self.outputs_block}x{self.width_block}"
             f" split {self.splits} warps {self.warps} stages {self.stages}"
         )
 
@@ -82,7 +86,8 @@ class Attention:
     q_heads: int
     kv_heads: int
     head_dim: int
-    block: int
+    page: int
+    pages: int
     split: int
     window: int
     rows: int
@@ -92,81 +97,78 @@ class Attention:
     @property
     def label(self) -> str:
         """For tables."""
+        split = "none" if self.split == ENDLESS else self.split
         return (
-            f"{self.kind} {self.rows}x{self.block} split {self.split}"
-            f" warps {self.warps} stages {self.stages}"
+            f"{self.kind} page {self.page} x{self.pages} split {split}"
+            f" rows {self.rows} warps {self.warps} stages {self.stages}"
         )
 
 
 def projection_variants(outputs: int, width: int, epilogue: int) -> list[Projection]:
     """All variants that are tried for a matrix."""
     shape = (outputs, width, epilogue)
-    head = epilogue == F32
-    variants = []
-    block = 128 if width % 128 == 0 else 64
-    deep = (
-        {8: 11, 16: 10, 32: 8, 64: 6, 128: 4}
-        if block == 128
-        else dict.fromkeys((8, 16, 32, 64, 128), 9)
-    )
+    k = 128 if width % 128 == 0 else 64
+    tiles = [
+        *((False, rows, 64, k, stages) for rows, stages in _deep(k)),
+        (False, 128, 64, 64, 6),
+    ]
+    if epilogue != F32:
+        tiles += [
+            (False, 16, 32, k, 8),  # too narrow for wgmma: the older mma.sync
+            (True, 64, 32, k, 8 if k == 128 else 9),
+            (True, 64, 64, k, 6),
+        ]
+    few = [Projection("few", *shape, 1, *tile[:4], 4, tile[4]) for tile in tiles]
     for splits in _splits(outputs, width):
-        for rows in (8, 16, 32, 64, 128):
-            stage_counts = {deep[rows], 5} if rows < 128 else {4}
-            if head:
-                stage_counts = {5} if rows < 128 else {4}
-            for stages in sorted(stage_counts):
-                k = block if rows < 128 else 64
-                variants.append(Projection("few", *shape, splits, 64, rows, k, 4, stages))
-        many = [
-            ("many", 128, 128, 4, 4),
-            ("many", 128, 128, 8, 4),
-            ("described", 128, 128, 8, 4),
-            ("described", 128, 128, 4, 4),
-        ]
-        if splits == 1:
-            many += [
-                ("many", 128, 64, 4, 4),
-                ("many", 128, 256, 8, 3),
-                ("described", 128, 256, 8, 4),
-                ("described", 256, 128, 8, 4),
-            ]
-        if head:
-            many = [("many", 128, 128, 8, 4)]
-        variants += [
-            Projection(kind, *shape, splits, bn, bm, 64, warps, stages)
-            for kind, bn, bm, warps, stages in many
-        ]
-    return variants
+        few += [Projection("few", *shape, splits, *tile[:4], 4, tile[4]) for tile in tiles[:4]]
+    many = [
+        (1, True, 64, 64, 64, 4, 6, False),
+        (1, True, 64, 128, 64, 4, 6, False),
+        (1, True, 128, 64, 64, 4, 6, False),
+        (1, True, 128, 128, 64, 8, 4, False),
+        (1, True, 128, 256, 64, 8, 4, False),
+        (1, False, 256, 128, 64, 8, 4, False),
+        (1, True, 128, 128, 64, 8, 4, True),
+        (1, True, 128, 256, 64, 8, 4 if epilogue in (BF16, SILU_MUL) else 3, True),
+    ]
+    if epilogue == F32:
+        many = [many[1], many[3], many[4], many[7]]
+    else:
+        many += [(1, False, rows, 64, k, 4, 9 if k == 64 else 8, False) for rows in (16, 32)]
+        if k == 128:
+            many += [(1, True, 64, 64, 128, 4, 6, False), (1, True, 128, 64, 128, 4, 4, False)]
+    for splits in _splits(outputs, width):
+        many.append((splits, True, 128, 128, 64, 8, 4, False))
+        many.append((splits, True, 64, 64, 64, 4, 6, False))
+    return few + [
+        Projection("many", *shape, splits, first, rows, columns, width_block, warps, stages, flat)
+        for splits, first, rows, columns, width_block, warps, stages, flat in many
+    ]
+
+
+def _deep(k: int) -> list[tuple[int, int]]:
+    """(rows, stages) of narrow tiles that fill most of the shared memory."""
+    return [(8, 10), (16, 9), (32, 8), (64, 6)] if k == 128 else [(8, 9), (16, 9), (32, 9), (64, 5)]
 
 
 def _splits(outputs: int, width: int) -> tuple[int, ...]:
-    """Parts that a matrix could be reduced in; more than one where its tiles are few."""
-    if outputs // 64 > 100:
-        return (1,)
-    if width % 128:  # 576
-        return (1, 3)
-    return (1, 2, 4) if width >= 3072 else (1, 2)
+    """More than one part, for the matrices that have few tiles and a long reduction."""
+    if outputs > 4096 or width % 128 or width < 1536:
+        return ()
+    return (2, 4) if width == 3072 else (2,)
 
 
 def attention_variants(geometry: Geometry) -> list[Attention]:
     """All variants that are tried for a geometry."""
     heads = (geometry.q_heads, geometry.kv_heads, geometry.head_dim)
     variants = []
-    for block, split in [(64, 128), (64, 256), (64, 512), (64, 1024), (128, 256), (128, 512)]:
-        decode_stages = 3 if block == 64 or geometry.head_dim == 64 else 2
-        variants.append(Attention("decode", *heads, block, split, 0, 64, 4, decode_stages))
-    for block, split in [
-        (64, 256),
-        (64, 512),
-        (64, 1024),
-        (64, 1 << 30),
-        (128, 512),
-        (128, 1 << 30),
-    ]:
-        variants.append(Attention("prefill", *heads, block, split, 0, 128, 8, 2))
-        if block == 64:
-            variants.append(Attention("prefill", *heads, block, split, 0, 128, 8, 3))
-            variants.append(Attention("prefill", *heads, block, split, 0, 64, 4, 3))
-    for kind, rows, warps in (("decode", 64, 4), ("prefill", 128, 8)):
-        variants.append(Attention(kind, *heads, 64, 256, 100, rows, warps, 3))
+    for page, pages in ((32, 2), (64, 1), (64, 2)):
+        where = (page, pages)
+        for split, stages in ((256, 2), (512, 2), (256, 3)):
+            variants.append(Attention("decode", *heads, *where, split, 0, 64, 4, stages))
+        for split, stages in ((256, 2), (512, 2), (ENDLESS, 2), (256, 3)):
+            variants.append(Attention("prefill", *heads, *where, split, 0, 128, 8, stages))
+        variants.append(Attention("prefill", *heads, *where, 256, 0, 64, 4, 2))
+        variants.append(Attention("decode", *heads, *where, 256, 100, 64, 4, 2))
+        variants.append(Attention("prefill", *heads, *where, 256, 100, 128, 8, 2))
     return variants

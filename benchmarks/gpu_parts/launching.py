@@ -23,10 +23,9 @@ _TYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
 @dataclass(frozen=True)
 class Described:
-    """A row-major bf16 matrix behind a tensor map with boxes of `box` (rows, columns)."""
+    """A row-major matrix that a kernel reads through a tensor map."""
 
     tensor: torch.Tensor
-    box: tuple[int, int]
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
@@ -48,6 +47,7 @@ class Kernel:
         self._parameters = entry["parameters"]
         self._threads = entry["threads"]
         self._shared = entry["shared_nbytes"]
+        self._descriptors = entry["descriptors"]
         attribute = driver.CUfunction_attribute
         for index, parameter in enumerate(self._parameters):
             offset, nbytes = checked(driver.cuFuncGetParamInfo(self._function, index))
@@ -65,7 +65,8 @@ class Kernel:
         self, grid: tuple[int, int, int], *arguments: torch.Tensor | Described | float
     ) -> Callable[[], None]:
         """A launch with these arguments, to be called any number of times."""
-        values = [value for argument in arguments for value in _values(argument)]
+        descriptors = iter(self._descriptors)
+        values = [value for argument in arguments for value in _values(argument, descriptors)]
         values += [0, 0]  # Triton's scratch pointers
         if len(values) != len(self._parameters):
             raise ValueError(f"{len(values)} values for {len(self._parameters)} parameters")
@@ -123,31 +124,30 @@ def _boxed(kind: str, value: Any) -> Any:
     return _TYPES[kind](value)
 
 
-def _values(argument: torch.Tensor | Described | float) -> list[Any]:
+def _values(argument: torch.Tensor | Described | float, descriptors: Any) -> list[Any]:
     if isinstance(argument, torch.Tensor):
         return [argument.data_ptr()]
     if isinstance(argument, Described):
         matrix = argument.tensor
-        return [_tensor_map(argument), *matrix.shape, *matrix.stride()]
+        return [_tensor_map(matrix, next(descriptors)), *matrix.shape, *matrix.stride()]
     return [argument]
 
 
-def _tensor_map(described: Described) -> Any:
-    matrix = described.tensor
+def _tensor_map(matrix: torch.Tensor, descriptor: dict[str, Any]) -> Any:
     rows, columns = matrix.shape
     integer = driver.cuuint64_t
     small = driver.cuuint32_t
     return checked(
         driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            driver.CUtensorMapDataType(descriptor["element"]),
             2,
             matrix.data_ptr(),
             [integer(columns), integer(rows)],
             [integer(columns * matrix.element_size())],
-            [small(described.box[1]), small(described.box[0])],
+            [small(size) for size in reversed(descriptor["box"])],
             [small(1), small(1)],
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            driver.CUtensorMapSwizzle(descriptor["swizzle"]),
             driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )

@@ -58,6 +58,7 @@ def _print_projection(f: projections.Findings, ceilings: dict[str, float]) -> No
     for label, count in f.differing.items():
         print(f"  differs {count}x: {label}")
     for rows, times in f.times.items():
+        # What is best of few (f) and many (m), with rows (r) or weights (w) first, by splits.
         moved = 2 * (outputs * width + rows * (outputs + width))
         floor = (
             max(
@@ -66,19 +67,23 @@ def _print_projection(f: projections.Findings, ceilings: dict[str, float]) -> No
             )
             / 1e6
         )
-        library = times["cuBLAS"]
-        best = sorted((t, label) for label, t in times.items() if label != "cuBLAS")
-        by_splits: dict[str, float] = {}
+        library = {name: t for name, t in times.items() if name.startswith("cuBLAS")}
+        best = sorted((t, label) for label, t in times.items() if label not in library)
+        kinds: dict[str, float] = {}
         for time_us, label in best:
-            by_splits.setdefault(label.split(" split ")[1].split()[0], time_us)
-        splits = " ".join(f"s{s}={t:.2f}" for s, t in sorted(by_splits.items()))
-        print(f"  {rows:5} rows: cuBLAS {library:8.2f} us, best {best[0][0]:8.2f} "
-              f"({library / best[0][0]:.2f}x, {floor / best[0][0]:4.0%} of floor) {splits} "
-              f"| {best[0][1]}")  # fmt: skip
+            splits = label.split(" split ")[1].split()[0]
+            first = "r" if "rows first" in label else "w"
+            kinds.setdefault(f"{label[0]}{first}{splits}", time_us)
+        print(f"  {rows:5}: " + " / ".join(f"{t:.2f}" for t in library.values())
+              + f" us, best {best[0][0]:8.2f} ({library['cuBLAS'] / best[0][0]:.2f}x, "
+              f"{floor / best[0][0]:4.0%} of floor) "
+              + " ".join(f"{k}={t:.2f}" for k, t in kinds.items())
+              + f" | {best[0][1]}")  # fmt: skip
 
 
 def _print_attention(a: attention.Findings) -> None:
-    print(f"\n{a.model} attention: {a.compared} comparisons, {a.differing.total()} differ; errors "
+    print(f"\n{a.model} attention: {a.compared} comparisons, {a.differing.total()} differ; "
+          "errors "
           + " ".join(f"[{key}] {error:.2e}" for key, error in a.error.items()))  # fmt: skip
     for label, count in a.differing.items():
         print(f"  differs {count}x: {label}")
@@ -88,10 +93,10 @@ def _print_attention(a: attention.Findings) -> None:
             ours = sorted((t, name) for name, t in times.items() if name not in library)
             best: dict[str, float] = {}
             for time_us, name in ours:
-                key = name.split()[1].split("x")[1] + "/" + name.split(" split ")[1].split()[0]
-                best.setdefault(key, time_us)
+                words = name.split()
+                best.setdefault(f"{words[2]}{words[3]}/{words[5]}", time_us)
             print(f"  {title} {size}: "
                   + " ".join(f"{name} {t:.1f}" for name, t in library.items())
-                  + " | block/split "
+                  + " | page/split "
                   + " ".join(f"{key} {t:.1f}" for key, t in sorted(best.items()))
                   + f" | {ours[0][1]}")  # fmt: skip

@@ -29,7 +29,7 @@ def few(rows_block: int = 8, **constants: int) -> KernelRequest:
         | dict.fromkeys(("x", "w"), "*bf16")
         | {"bias": "*fp32", "out": "*bf16", "partials": "*fp32", "arrivals": "*i32"},
         {"N": 128, "K": 256, "SPLITS": 2, "BN": 64, "BM": rows_block, "BK": 64}
-        | {"EPILOGUE": projection.BF16, "BIAS": True}
+        | {"ROWS_FIRST": False, "EPILOGUE": projection.BF16, "BIAS": True}
         | constants,
         num_warps=4,
         num_stages=3,
@@ -38,11 +38,11 @@ def few(rows_block: int = 8, **constants: int) -> KernelRequest:
 
 def many(**constants: int) -> KernelRequest:
     return KernelRequest(
-        projection.project_many_described,
+        projection.project_many,
         {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[64, 64]>"}
         | {"bias": "*fp32", "out": "*bf16", "capacity": "i32"},
         {"N": 128, "K": 128, "SPLITS": 1, "BN": 64, "BM": 64, "BK": 64, "GROUP": 8}
-        | {"EPILOGUE": projection.SILU_MUL, "BIAS": False}
+        | {"FLATTEN": True, "ROWS_FIRST": True, "EPILOGUE": projection.SILU_MUL, "BIAS": False}
         | constants,
         num_warps=4,
         num_stages=2,
@@ -53,10 +53,11 @@ def prefill() -> KernelRequest:
     return KernelRequest(
         attention.attend_prefill,
         {"lanes": "*i32", "query_lengths": "*i32"}
-        | dict.fromkeys(("q", "keys", "values"), "*fp16")
+        | {"q": "*fp16"}
+        | dict.fromkeys(("keys", "values"), "tensordesc<fp16[32, 128]>")
         | dict.fromkeys(("positions", "slots", "page_table"), "*i32")
         | {"out": "*bf16", "table_pages": "i32", "scale_log2": "fp32"},
-        {"Q_HEADS": 4, "KV_HEADS": 2, "D": 64, "PAGE": 32, "BLOCK": 64, "SPLIT": 256}
+        {"Q_HEADS": 4, "KV_HEADS": 2, "D": 128, "PAGE": 32, "PAGES": 2, "SPLIT": 256}
         | {"WINDOW": 0, "ROWS": 64, "LANES": 4},
         num_warps=4,
         num_stages=2,
@@ -91,6 +92,16 @@ def test_a_descriptor_is_a_map_then_shape_then_strides():
         ("map", 128), ("i32", 4), ("i32", 4), ("i64", 8), ("i64", 8),
     ]  # fmt: skip
     assert {p.offset for p in layout} == {None}
+
+
+def test_a_descriptors_box_is_no_wider_than_its_swizzle():
+    keys, values = compile(prefill()).descriptors
+    assert (keys.name, values.name) == ("keys", "values")
+    # 128 elements of 2 bytes a row, copied in two boxes of 128 bytes.
+    assert (keys.box, keys.swizzle, keys.element) == ((32, 64), 3, 6)
+    x, w = compile(many()).descriptors
+    assert (x.box, x.element) == ((64, 64), 9)
+    assert w.name == "w"
 
 
 def test_an_unknown_type_is_refused_by_name():
@@ -131,8 +142,8 @@ def test_the_same_request_gives_the_same_bytes_from_a_copy_elsewhere(tmp_path):
     shutil.copytree(here / "tests" / "ignition" / "cuda", copied / "tests" / "ignition" / "cuda")
     program = (
         "import hashlib\n"
-        "from tests.ignition.cuda.test_compile import compile, few, prefill\n"
-        "for request in (few(), prefill()):\n"
+        "from tests.ignition.cuda.test_compile import compile, few, many\n"
+        "for request in (few(), many()):\n"
         "    print(hashlib.sha256(compile(request).cubin).hexdigest())\n"
     )
     digests = set()

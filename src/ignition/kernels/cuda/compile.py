@@ -88,6 +88,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Descriptor:
+    """How the tensor map of an argument is made (`cuTensorMapEncodeTiled`).
+
+    `box` counts elements, last axis innermost: what one copy brings, which is less than the
+    kernel's block where that is wider than the swizzle. `swizzle` numbers none, 32, 64, 128 bytes;
+    `element` is the driver's `CUtensorMapDataType`.
+    """
+
+    name: str
+    box: tuple[int, ...]
+    swizzle: int
+    element: int
+
+
+@dataclass(frozen=True)
 class CompiledKernel:
     """A cubin and what its launches have in common."""
 
@@ -97,6 +112,7 @@ class CompiledKernel:
     threads: int
     shared_nbytes: int
     parameters: tuple[Parameter, ...]
+    descriptors: tuple[Descriptor, ...]
 
     @property
     def must_ask_for_shared_memory(self) -> bool:
@@ -140,6 +156,7 @@ def compile(request: KernelRequest, architecture: str = "sm_90") -> CompiledKern
         threads=THREADS_PER_WARP * metadata.num_warps,
         shared_nbytes=metadata.shared,
         parameters=parameters,
+        descriptors=_descriptors(request, metadata.tensordesc_meta),
     )
 
 
@@ -176,6 +193,23 @@ def _flatten(name: str, kind: str) -> list[tuple[str, str, int]]:
         f"argument {name} has the unknown type {kind}",
         where="kernel signature",
         remedy=f"Use a pointer, a descriptor or one of {', '.join(_NBYTES)}",
+    )
+
+
+# The compiler's element types in the driver's numbering.
+_ELEMENTS: Final = MappingProxyType({"bf16": 9, "fp16": 6, "fp32": 7, "i8": 0, "u8": 0, "i32": 4})
+
+
+def _descriptors(request: KernelRequest, described: Any) -> tuple[Descriptor, ...]:
+    names = [name for name, kind in request.arguments.items() if kind.startswith("tensordesc")]
+    return tuple(
+        Descriptor(
+            name,
+            tuple(entry["block_size"]),
+            entry["swizzle"],
+            _ELEMENTS[request.arguments[name].removeprefix("tensordesc<").partition("[")[0]],
+        )
+        for name, entry in zip(names, described or (), strict=True)
     )
 
 

@@ -30,223 +30,166 @@ SILU_MUL = 3  # out bf16 [capacity, N / 2]: silu(gate) · up; w alternates 8 gat
 
 @triton.jit
 def _accumulate(
-    x,
-    w,
-    first_output,
-    first_row,
-    live,
-    first_k,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    PART: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-):
-    """One part's sums [BN, BM], k from `first_k` for `PART` products."""
+    x, w, first_output, first_row, live, first_k, N: tl.constexpr, K: tl.constexpr,
+    PART: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    ROWS_FIRST: tl.constexpr,
+):  # fmt: skip
+    """One part's sums [BM, BN], k from `first_k` for `PART` products."""
     outputs = first_output + tl.arange(0, BN)
     rows = first_row + tl.arange(0, BM)
     ks = first_k + tl.arange(0, BK)
-    # Rows and outputs past the end read the last one: their sums go nowhere.
+    # Outputs past the end read the last one; their sums go nowhere.
     if N % BN != 0:
         outputs = tl.minimum(outputs, N - 1)
-    rows = tl.minimum(rows, live - 1)
-    w_at = w + outputs[:, None] * K + ks[None, :]
-    x_at = x + rows[None, :] * K + ks[:, None]
-    sums = tl.zeros((BN, BM), dtype=tl.float32)
+    if ROWS_FIRST:
+        w_at = w + outputs[None, :] * K + ks[:, None]
+        x_at = x + rows[:, None] * K + ks[None, :]
+        sums = tl.zeros((BM, BN), dtype=tl.float32)
+        mask = (rows < live)[:, None]
+    else:
+        w_at = w + outputs[:, None] * K + ks[None, :]
+        x_at = x + rows[None, :] * K + ks[:, None]
+        sums = tl.zeros((BN, BM), dtype=tl.float32)
+        mask = (rows < live)[None, :]
     for _ in range(PART // BK):
-        sums = tl.dot(tl.load(w_at), tl.load(x_at), sums)
+        if ROWS_FIRST:
+            sums = tl.dot(tl.load(x_at, mask=mask, other=0.0), tl.load(w_at), sums)
+        else:
+            sums = tl.dot(tl.load(w_at), tl.load(x_at, mask=mask, other=0.0), sums)
         w_at += BK
         x_at += BK
-    return sums
+    return sums if ROWS_FIRST else tl.trans(sums)
 
 
 @triton.jit
 def _finish(
-    sums,
-    bias,
-    out,
-    first_output,
-    first_row,
-    live,
-    N: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    EPILOGUE: tl.constexpr,
-    BIAS: tl.constexpr,
-):
-    """Adds the bias and stores [BN, BM] sums transposed, as the epilogue says."""
-    rows = first_row + tl.arange(0, BM)
-    width: tl.constexpr = N // 2 if EPILOGUE == 3 else N
+    sums, bias, out, first_output, first_row, live, N: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """Adds the bias to sums [BM, BN] and stores them as the epilogue says."""
     if BIAS:
         at = first_output + tl.arange(0, BN)
-        sums += tl.load(bias + at, mask=at < N, other=0.0)[:, None]
+        sums += tl.load(bias + at, mask=at < N, other=0.0)[None, :]
     if EPILOGUE == 3:
-        pairs = tl.permute(tl.reshape(sums, (BN // 16, 2, 8, BM)), (0, 2, 3, 1))
+        pairs = tl.permute(tl.reshape(sums, (BM, BN // 16, 2, 8)), (0, 1, 3, 2))
         gate, up = tl.split(pairs)
-        gated = gate / (1.0 + tl.exp(-gate)) * up
-        result = tl.reshape(gated, (BN // 2, BM))
-        outputs = first_output // 2 + tl.arange(0, BN // 2)
+        gated = tl.reshape(gate / (1.0 + tl.exp(-gate)) * up, (BM, BN // 2))
+        _store(gated, out, first_output // 2, first_row, live, N // 2, BN // 2, BM, False)
+    elif BM * BN > 16384:
+        # In halves: a large f32 tile takes all registers and much shared memory on its way out.
+        halves = tl.permute(tl.reshape(sums, (BM, 2, BN // 2)), (0, 2, 1))
+        left, right = tl.split(halves)
+        _store(left, out, first_output, first_row, live, N, BN // 2, BM, EPILOGUE == 2)
+        middle = first_output + BN // 2
+        _store(right, out, middle, first_row, live, N, BN // 2, BM, EPILOGUE == 2)
     else:
-        result = sums
-        outputs = first_output + tl.arange(0, BN)
-    at = out + rows[:, None].to(tl.int64) * width + outputs[None, :]
-    mask = (rows[:, None] < live) & (outputs[None, :] < width)
-    result = tl.trans(result)
-    if EPILOGUE == 2:
+        _store(sums, out, first_output, first_row, live, N, BN, BM, EPILOGUE == 2)
+
+
+@triton.jit
+def _store(
+    result, out, first_output, first_row, live, WIDTH: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, ACCUMULATE: tl.constexpr,
+):  # fmt: skip
+    rows = first_row + tl.arange(0, BM)
+    outputs = first_output + tl.arange(0, BN)
+    at = out + rows[:, None].to(tl.int64) * WIDTH + outputs[None, :]
+    mask = (rows[:, None] < live) & (outputs[None, :] < WIDTH)
+    if ACCUMULATE:
         result += tl.load(at, mask=mask, other=0.0)
     tl.store(at, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def project_few(
-    rows,
-    x,
-    w,
-    bias,
-    out,
-    partials,
-    arrivals,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    EPILOGUE: tl.constexpr,
-    BIAS: tl.constexpr,
-):
+    rows, x, w, bias, out, partials, arrivals, N: tl.constexpr, K: tl.constexpr,
+    SPLITS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
     """Grid (⌈N / BN⌉, SPLITS, ⌈capacity / BM⌉); a part a CTA.
 
-    `partials` f32 [SPLITS, ⌈capacity / BM⌉, ⌈N / BN⌉, BN, BM] is scratch; `arrivals` i32, one a
-    tile, is zero before the first launch and again after each.
+    `partials` f32 [SPLITS, ⌈capacity / BM⌉, ⌈N / BN⌉, BM, BN] is scratch; `arrivals` i32, one a
+    tile, is zero before the first launch and again after each. With one part neither is touched.
     """
     tile_n = tl.program_id(0)
     part = tl.program_id(1)
     tile_m = tl.program_id(2)
+    first_output = tile_n * BN
+    first_row = tile_m * BM
     gdc_wait()
     live = tl.load(rows)
-    if tile_m * BM < live:
+    if first_row < live:
         sums = _accumulate(
-            x,
-            w,
-            tile_n * BN,
-            tile_m * BM,
-            live,
-            part * (K // SPLITS),
-            N,
-            K,
-            K // SPLITS,
-            BN,
-            BM,
-            BK,
-        )
+            x, w, first_output, first_row, live, part * (K // SPLITS), N, K, K // SPLITS, BN, BM,
+            BK, ROWS_FIRST,
+        )  # fmt: skip
         gdc_launch_dependents()
         if SPLITS == 1:
-            _finish(sums, bias, out, tile_n * BN, tile_m * BM, live, N, BN, BM, EPILOGUE, BIAS)
+            _finish(sums, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
         else:
-            tiles_n = tl.num_programs(0)
-            tile = tile_m * tiles_n + tile_n
-            tiles = tl.num_programs(2) * tiles_n
-            inner = tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :]
+            tile = tile_m * tl.num_programs(0) + tile_n
+            tiles = tl.num_programs(2) * tl.num_programs(0)
+            inner = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
             mine = partials + (part * tiles + tile).to(tl.int64) * (BN * BM)
             tl.store(mine + inner, sums)
             tl.debug_barrier()  # every thread's part is stored before the arrival is counted
             if tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == SPLITS - 1:
-                total = tl.load(partials + tile.to(tl.int64) * (BN * BM) + inner)
-                for other in tl.static_range(1, SPLITS):
+                total = tl.zeros((BM, BN), dtype=tl.float32)
+                for other in tl.static_range(SPLITS):
                     at = partials + (other * tiles + tile).to(tl.int64) * (BN * BM)
                     total += tl.load(at + inner)
-                _finish(total, bias, out, tile_n * BN, tile_m * BM, live, N, BN, BM, EPILOGUE, BIAS)
+                _finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
                 tl.store(arrivals + tile, 0)
 
 
 @triton.jit
 def project_many(
-    rows,
-    x,
-    w,
-    bias,
-    out,
-    capacity,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP: tl.constexpr,
-    EPILOGUE: tl.constexpr,
-    BIAS: tl.constexpr,
-):
+    rows, x, w, bias, out, capacity, N: tl.constexpr, K: tl.constexpr, SPLITS: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    FLATTEN: tl.constexpr, ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
     """Grid (⌈N / BN⌉ · ⌈capacity / BM⌉); all parts of a tile in its CTA.
 
+    `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK].
     `GROUP` row tiles pass over the weights together, so that both operands stay in the L2 cache.
     """
-    tile_m, tile_n = _grouped(capacity, N, BN, BM, GROUP)
-    gdc_wait()
-    live = tl.load(rows)
-    if tile_m * BM < live:
-        total = _accumulate(x, w, tile_n * BN, tile_m * BM, live, 0, N, K, K // SPLITS, BN, BM, BK)
-        for part in tl.static_range(1, SPLITS):
-            total += _accumulate(
-                x,
-                w,
-                tile_n * BN,
-                tile_m * BM,
-                live,
-                part * (K // SPLITS),
-                N,
-                K,
-                K // SPLITS,
-                BN,
-                BM,
-                BK,
-            )
-        gdc_launch_dependents()
-        _finish(total, bias, out, tile_n * BN, tile_m * BM, live, N, BN, BM, EPILOGUE, BIAS)
-
-
-@triton.jit
-def project_many_described(
-    rows,
-    x,
-    w,
-    bias,
-    out,
-    capacity,
-    N: tl.constexpr,
-    K: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    BK: tl.constexpr,
-    GROUP: tl.constexpr,
-    EPILOGUE: tl.constexpr,
-    BIAS: tl.constexpr,
-):
-    """As `project_many`; `x` and `w` are tensor maps with boxes [BM, BK] and [BN, BK]."""
-    tile_m, tile_n = _grouped(capacity, N, BN, BM, GROUP)
-    gdc_wait()
-    live = tl.load(rows)
-    if tile_m * BM < live:
-        total = tl.zeros((BN, BM), dtype=tl.float32)
-        for part in tl.static_range(SPLITS):
-            sums = tl.zeros((BN, BM), dtype=tl.float32)
-            for block in range(K // SPLITS // BK):
-                k = part * (K // SPLITS) + block * BK
-                sums = tl.dot(w.load([tile_n * BN, k]), x.load([tile_m * BM, k]).T, sums)
-            total = sums if part == 0 else total + sums
-        gdc_launch_dependents()
-        _finish(total, bias, out, tile_n * BN, tile_m * BM, live, N, BN, BM, EPILOGUE, BIAS)
-
-
-@triton.jit
-def _grouped(capacity, N: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, GROUP: tl.constexpr):
-    """This program's (row tile, output tile): groups of GROUP row tiles, outputs outer in them."""
     tiles_m = tl.cdiv(capacity, BM)
     per_group = GROUP * tl.cdiv(N, BN)
-    group = tl.program_id(0) // per_group
-    inside = tl.program_id(0) % per_group
-    size = tl.minimum(tiles_m - group * GROUP, GROUP)
-    return group * GROUP + inside % size, inside // size
+    gdc_wait()
+    live = tl.load(rows)
+    tiles = tiles_m * tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
+        group = tile // per_group
+        inside = tile % per_group
+        size = tl.minimum(tiles_m - group * GROUP, GROUP)
+        first_row = (group * GROUP + inside % size) * BM
+        first_output = inside // size * BN
+        total = _described(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
+        total = total if ROWS_FIRST else tl.trans(total)
+        _finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+    gdc_launch_dependents()
+
+
+@triton.jit
+def _described(
+    x, w, first_output, first_row, K: tl.constexpr, SPLITS: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, ROWS_FIRST: tl.constexpr,
+):  # fmt: skip
+    """A tile's sums over all parts, through tensor maps, which read zeros past the end."""
+    if ROWS_FIRST:
+        sums = tl.zeros((BM, BN), dtype=tl.float32)
+    else:
+        sums = tl.zeros((BN, BM), dtype=tl.float32)
+    total = sums
+    for block in range(K // BK):
+        k = block * BK
+        if ROWS_FIRST:
+            sums = tl.dot(x.load([first_row, k]), w.load([first_output, k]).T, sums)
+        else:
+            sums = tl.dot(w.load([first_output, k]), x.load([first_row, k]).T, sums)
+        if SPLITS > 1:  # noqa: SIM102 (one of the two is known to the compiler)
+            # One loop over all parts: its loads run ahead across them.
+            if (block + 1) % (K // SPLITS // BK) == 0:
+                total += sums
+                sums = tl.zeros_like(sums)
+    return total if SPLITS > 1 else sums
