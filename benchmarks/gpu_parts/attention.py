@@ -109,7 +109,8 @@ class Cache:
         out = torch.full(q.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
         splits = -(-self.table_pages * self.page // variant.split)
         heads = g.q_heads
-        partials = torch.empty(lanes * splits * heads * (g.head_dim + 2), device="cuda")
+        elements = lanes * splits * heads * (g.head_dim + 2)
+        partials = torch.full((elements,), float("nan"), device="cuda")
         arrivals = torch.zeros(lanes * g.kv_heads, device="cuda", dtype=torch.int32)
         live = torch.tensor([lanes], device="cuda", dtype=torch.int32)
         return out, self._library[variant].bind(
@@ -191,7 +192,12 @@ def _results(cache: Cache, q: torch.Tensor, variants: list[Attention]) -> dict[s
             for workers in (1, 2, 3, 16):
                 out, launch = cache.decode(v, q, slots, positions, workers)
                 launch()
+                launch()  # the counters are as they were
                 results[f"{v.label} workers {workers}"] = out
+            inert, launch = cache.decode(v, q[:9], slots[:9], torch.full_like(slots[:9], -1), 2)
+            launch()
+            if inert.count_nonzero():
+                raise RuntimeError(f"{v.label}: inert lanes didn't get zeros")
             continue
         out, launch = cache.prefill(v, q, [(0, 0, LIVE)])
         launch()
