@@ -166,12 +166,11 @@ def _compare(
         cache.fill(LIVE)
         q = cache.queries(LIVE)
         here = [v for v in variants if v.page == page]
-        for order in sorted({(v.pages, v.split, v.window) for v in here}):
-            same = [v for v in here if (v.pages, v.split, v.window) == order]
-            pages, split, window = order
+        for split, window in sorted({(v.split, v.window) for v in here}):
+            same = [v for v in here if (v.split, v.window) == (split, window)]
             results = _results(cache, q, same)
             expected = next(iter(results.values()))
-            key = f"page {page} x{pages} split {split} window {window}"
+            key = f"page {page} split {split} window {window}"
             found.error[key] = _error(cache, q, expected, window)
             if not found.error[key] < 1e-2:
                 found.differing[f"{key} is wrong"] += 1

@@ -117,7 +117,6 @@ def _attention_request(v: Attention) -> KernelRequest:
         "KV_HEADS": v.kv_heads,
         "D": v.head_dim,
         "PAGE": v.page,
-        "PAGES": v.pages,
         "SPLIT": v.split,
         "WINDOW": v.window,
         "ROWS": v.rows,

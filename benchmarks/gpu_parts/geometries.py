@@ -43,6 +43,7 @@ GEOMETRIES: Final = (
     Geometry("8B", 4096, 14_336, 32, 8, 128, 128_256),
 )
 
+PAGE: Final = 64
 LONGEST: Final = 8192 + 512  # tokens a request, in the attention measurement
 ENDLESS: Final = 1 << 30  # a split that nothing reaches the end of: no splits
 
@@ -87,7 +88,6 @@ class Attention:
     kv_heads: int
     head_dim: int
     page: int
-    pages: int
     split: int
     window: int
     rows: int
@@ -99,7 +99,7 @@ class Attention:
         """For tables."""
         split = "none" if self.split == ENDLESS else self.split
         return (
-            f"{self.kind} page {self.page} x{self.pages} split {split}"
+            f"{self.kind} page {self.page} split {split}"
             f" rows {self.rows} warps {self.warps} stages {self.stages}"
         )
 
@@ -108,67 +108,55 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
     """All variants that are tried for a matrix."""
     shape = (outputs, width, epilogue)
     k = 128 if width % 128 == 0 else 64
-    tiles = [
-        *((False, rows, 64, k, stages) for rows, stages in _deep(k)),
-        (False, 128, 64, 64, 6),
+    narrow = [
+        (False, rows, 64, k, stages if k == 128 else 9)
+        for rows, stages in ((8, 10), (16, 9), (32, 8))
+    ]
+    few = [(1, *tile) for tile in narrow]
+    persistent = (1, True, 128, 256, 64, 8, 4 if epilogue in (BF16, SILU_MUL) else 3, True)
+    many = [
+        (1, False, 16, 64, 128, 4, 8, False),
+        (1, False, 32, 64, 128, 4, 8, False),
+        (1, True, 64, 64, 128, 4, 6, False),
+        (1, True, 64, 128, 64, 4, 6, False),
+        (1, True, 128, 128, 64, 8, 4, False),
+        persistent,
     ]
     if epilogue != F32:
-        tiles += [
-            (False, 16, 32, k, 8),  # too narrow for wgmma: the older mma.sync
-            (True, 64, 32, k, 8 if k == 128 else 9),
-            (True, 64, 64, k, 6),
+        # The first is too narrow for wgmma and uses the older mma.sync.
+        few += [(1, False, 16, 32, k, 8), (1, True, 64, 32, k, 8)]
+        many += [
+            (1, True, 64, 128, 128, 4, 4, False),
+            (1, True, 128, 128, 128, 8, 3, False),
+            (1, False, 256, 128, 64, 8, 4, False),
+            (1, True, 128, 128, 64, 8, 4, True),
         ]
-    few = [Projection("few", *shape, 1, *tile[:4], 4, tile[4]) for tile in tiles]
-    for splits in _splits(outputs, width):
-        few += [Projection("few", *shape, splits, *tile[:4], 4, tile[4]) for tile in tiles[:4]]
-    many = [
-        (1, True, 64, 64, 64, 4, 6, False),
-        (1, True, 64, 128, 64, 4, 6, False),
-        (1, True, 128, 64, 64, 4, 6, False),
-        (1, True, 128, 128, 64, 8, 4, False),
-        (1, True, 128, 256, 64, 8, 4, False),
-        (1, False, 256, 128, 64, 8, 4, False),
-        (1, True, 128, 128, 64, 8, 4, True),
-        (1, True, 128, 256, 64, 8, 4 if epilogue in (BF16, SILU_MUL) else 3, True),
+    if outputs <= 1024 and width >= 3072:
+        few += [(4, *tile) for tile in (*narrow, (False, 64, 64, k, 6))]
+        many += [(4, True, 64, 64, 128, 4, 6, False), (4, True, 128, 128, 64, 8, 4, False)]
+    return [
+        *(
+            Projection("few", *shape, splits, first, rows, columns, block, 4, stages)
+            for splits, first, rows, columns, block, stages in few
+        ),
+        *(
+            Projection("many", *shape, splits, first, rows, columns, block, warps, stages, flat)
+            for splits, first, rows, columns, block, warps, stages, flat in many
+        ),
     ]
-    if epilogue == F32:
-        many = [many[1], many[3], many[4], many[7]]
-    else:
-        many += [(1, False, rows, 64, k, 4, 9 if k == 64 else 8, False) for rows in (16, 32)]
-        if k == 128:
-            many += [(1, True, 64, 64, 128, 4, 6, False), (1, True, 128, 64, 128, 4, 4, False)]
-    for splits in _splits(outputs, width):
-        many.append((splits, True, 128, 128, 64, 8, 4, False))
-        many.append((splits, True, 64, 64, 64, 4, 6, False))
-    return few + [
-        Projection("many", *shape, splits, first, rows, columns, width_block, warps, stages, flat)
-        for splits, first, rows, columns, width_block, warps, stages, flat in many
-    ]
-
-
-def _deep(k: int) -> list[tuple[int, int]]:
-    """(rows, stages) of narrow tiles that fill most of the shared memory."""
-    return [(8, 10), (16, 9), (32, 8), (64, 6)] if k == 128 else [(8, 9), (16, 9), (32, 9), (64, 5)]
-
-
-def _splits(outputs: int, width: int) -> tuple[int, ...]:
-    """More than one part, for the matrices that have few tiles and a long reduction."""
-    if outputs > 4096 or width % 128 or width < 1536:
-        return ()
-    return (2, 4) if width == 3072 else (2,)
 
 
 def attention_variants(geometry: Geometry) -> list[Attention]:
     """All variants that are tried for a geometry."""
     heads = (geometry.q_heads, geometry.kv_heads, geometry.head_dim)
-    variants = []
-    for page, pages in ((32, 2), (64, 1), (64, 2)):
-        where = (page, pages)
-        for split, stages in ((256, 2), (512, 2), (256, 3)):
-            variants.append(Attention("decode", *heads, *where, split, 0, 64, 4, stages))
-        for split, stages in ((256, 2), (512, 2), (ENDLESS, 2), (256, 3)):
-            variants.append(Attention("prefill", *heads, *where, split, 0, 128, 8, stages))
-        variants.append(Attention("prefill", *heads, *where, 256, 0, 64, 4, 2))
-        variants.append(Attention("decode", *heads, *where, 256, 100, 64, 4, 2))
-        variants.append(Attention("prefill", *heads, *where, 256, 100, 128, 8, 2))
-    return variants
+    decode = [(256, 0, 64, 4, 2), (256, 0, 64, 4, 3), (512, 0, 64, 4, 2), (256, 100, 64, 4, 2)]
+    prefill = [
+        (split, 0, rows, warps, stages)
+        for split in (256, 512, ENDLESS)
+        for rows, warps, stages in ((64, 4, 2), (128, 8, 3))
+    ]
+    prefill.append((256, 100, 128, 8, 2))
+    return [
+        *(Attention("decode", *heads, PAGE, *variant) for variant in decode),
+        *(Attention("prefill", *heads, PAGE, *variant) for variant in prefill),
+    ]

@@ -94,7 +94,7 @@ def _print_attention(a: attention.Findings) -> None:
             best: dict[str, float] = {}
             for time_us, name in ours:
                 words = name.split()
-                best.setdefault(f"{words[2]}{words[3]}/{words[5]}", time_us)
+                best.setdefault(f"{words[2]}/{words[4]}", time_us)
             print(f"  {title} {size}: "
                   + " ".join(f"{name} {t:.1f}" for name, t in library.items())
                   + " | page/split "

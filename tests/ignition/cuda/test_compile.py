@@ -57,7 +57,7 @@ def prefill() -> KernelRequest:
         | dict.fromkeys(("keys", "values"), "tensordesc<fp16[32, 128]>")
         | dict.fromkeys(("positions", "slots", "page_table"), "*i32")
         | {"out": "*bf16", "table_pages": "i32", "scale_log2": "fp32"},
-        {"Q_HEADS": 4, "KV_HEADS": 2, "D": 128, "PAGE": 32, "PAGES": 2, "SPLIT": 256}
+        {"Q_HEADS": 4, "KV_HEADS": 2, "D": 128, "PAGE": 32, "SPLIT": 256}
         | {"WINDOW": 0, "ROWS": 64, "LANES": 4},
         num_warps=4,
         num_stages=2,

@@ -22,7 +22,9 @@ def test_every_number_of_rows_has_a_tile_that_the_kernel_can_run(outputs, width,
         chosen = tile(rows, outputs, width, f32=f32)
         # A part is whole blocks.
         assert width % parts(outputs, width) == 0
-        assert width // parts(outputs, width) % chosen.width == 0
+        # A tensor map reads zeros past the last part's end; plain pointers don't.
+        whole = width // parts(outputs, width) % chosen.width == 0
+        assert whole or (chosen.kernel == "project_many" and parts(outputs, width) == 1)
         # Rows are one operand of wgmma and outputs the other: 64 of the first, 8 of the second.
         first, second = chosen.rows, chosen.outputs
         if not chosen.rows_first:
@@ -45,6 +47,8 @@ def test_a_grid_covers_the_matrix_and_all_rows(outputs, width, f32):
             assert (x, y, z) == (min(tiles, 132) if chosen.flatten else tiles, 1, 1)
 
 
-def test_more_rows_never_shrink_a_tile_below_what_fewer_had():
-    areas = [(t.rows * t.outputs) for t in (tile(r, 6144, 4096, f32=False) for r in ROWS[9:])]
-    assert areas == sorted(areas)
+def test_large_batches_take_large_tiles_and_single_tokens_narrow_ones():
+    narrow = tile(1, 6144, 4096, f32=False)
+    assert (narrow.rows_first, narrow.rows) == (False, 16)
+    large = tile(8192, 6144, 4096, f32=False)
+    assert (large.rows, large.outputs, large.flatten) == (128, 256, True)

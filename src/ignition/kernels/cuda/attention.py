@@ -1,11 +1,10 @@
 """Paged attention for decode and prefill, with the same bits for a row in both.
 
-A row's context is cut into splits of `SPLIT` tokens and a split into blocks of `PAGES` (1 or 2)
-pages, both counted from position 0, so neither chunking nor a cached prefix moves them. Within a
-split the blocks are folded, ascending, into (maximum, sum, weighted values) that begin empty; the
-splits' results are folded, ascending, by `fold`. A block or split of which a row sees nothing
-leaves the row's numbers as they were, bit for bit, so rows may share a tile with others that see
-more.
+A row's context is cut into splits of `SPLIT` tokens and a split into pages, both counted
+from position 0, so neither chunking nor a cached prefix moves them. Within a split the pages are
+folded, ascending, into (maximum, sum, weighted values) that begin empty; the splits' results are
+folded, ascending, by `fold`. A page or split of which a row sees nothing leaves the row's numbers
+as they were, bit for bit, so rows may share a tile with others that see more.
 
 - `attend_decode`: one query row a lane; a lane's splits are shared out among several CTAs, and
   whoever ends last folds them.
@@ -27,14 +26,14 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ignition.kernels.cuda.attention_blocks import block_pages, empty, fold, fold_block, normalised
+from ignition.kernels.cuda.attention_blocks import block_page, empty, fold, fold_block, normalised
 
 
 @triton.jit
 def attend_decode(
     lanes, q, keys, values, positions, slots, page_table, out, partials, arrivals, table_pages,
     scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
-    PAGE: tl.constexpr, PAGES: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
+    PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
     """Grid (KV_HEADS, workers, capacity): a worker takes an equal run of its lane's splits.
@@ -43,7 +42,6 @@ def attend_decode(
     query heads a key head; `arrivals` i32 [capacity, KV_HEADS], zero before and after a launch.
     """
     GROUP: tl.constexpr = Q_HEADS // KV_HEADS
-    BLOCK: tl.constexpr = PAGES * PAGE
     head = tl.program_id(0)
     worker = tl.program_id(1)
     lane = tl.program_id(2)
@@ -72,31 +70,31 @@ def attend_decode(
         size: tl.constexpr = GROUP * (D + 2)
         longest = tl.cdiv(table_pages * PAGE, SPLIT)
         mine = partials + (lane * KV_HEADS + head).to(tl.int64) * longest * size
-        begin = tl.maximum((first_split + worker * run) * SPLIT, oldest // BLOCK * BLOCK)
+        begin = tl.maximum((first_split + worker * run) * SPLIT, oldest // PAGE * PAGE)
         stop = tl.minimum((first_split + worker * run + run) * SPLIT, end)
         maximum, total, mixed = empty(ROWS, D)
-        first_page, last_page = block_pages(table, begin, end, PAGE, PAGES)
+        page = block_page(table, begin, end, PAGE)
         whole = begin
         if WINDOW == 0:
-            whole = tl.maximum(tl.minimum(stop, end // BLOCK * BLOCK), begin)
-        for key in range(begin, whole, BLOCK):
-            next_first, next_last = block_pages(table, key + BLOCK, end, PAGE, PAGES)
+            whole = tl.maximum(tl.minimum(stop, end // PAGE * PAGE), begin)
+        for key in range(begin, whole, PAGE):
+            next_page = block_page(table, key + PAGE, end, PAGE)
             maximum, total, mixed = fold_block(
-                rotated, keys, values, first_page, last_page, key, oldest, end, position, head,
-                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, PAGES, WINDOW, False,
+                rotated, keys, values, page, key, oldest, end, position, head,
+                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, False,
             )  # fmt: skip
-            first_page, last_page = next_first, next_last
-            if (((key + BLOCK) % SPLIT == 0) | (key + BLOCK >= stop)) & several:
+            page = next_page
+            if (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
                 _keep(mine + key // SPLIT * size, maximum, total, mixed, live, ROWS, D)
                 maximum, total, mixed = empty(ROWS, D)
-        for key in range(whole, stop, BLOCK):
-            next_first, next_last = block_pages(table, key + BLOCK, end, PAGE, PAGES)
+        for key in range(whole, stop, PAGE):
+            next_page = block_page(table, key + PAGE, end, PAGE)
             maximum, total, mixed = fold_block(
-                rotated, keys, values, first_page, last_page, key, oldest, end, position, head,
-                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, PAGES, WINDOW, True,
+                rotated, keys, values, page, key, oldest, end, position, head,
+                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, True,
             )  # fmt: skip
-            first_page, last_page = next_first, next_last
-            if (((key + BLOCK) % SPLIT == 0) | (key + BLOCK >= stop)) & several:
+            page = next_page
+            if (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
                 _keep(mine + key // SPLIT * size, maximum, total, mixed, live, ROWS, D)
                 maximum, total, mixed = empty(ROWS, D)
         gdc_launch_dependents()
@@ -135,7 +133,7 @@ def _keep(to, maximum, total, mixed, live, ROWS: tl.constexpr, D: tl.constexpr):
 def attend_prefill(
     lanes, query_lengths, q, keys, values, positions, slots, page_table, out, table_pages,
     scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
-    PAGE: tl.constexpr, PAGES: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
+    PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Grid (KV_HEADS, ⌈packed capacity / TOKENS⌉ + LANES), TOKENS = ROWS // G tokens a tile.
@@ -145,7 +143,6 @@ def attend_prefill(
     """
     GROUP: tl.constexpr = Q_HEADS // KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
-    BLOCK: tl.constexpr = PAGES * PAGE
     head = tl.program_id(0)
     gdc_wait()
     lane_at = tl.arange(0, LANES)
@@ -172,39 +169,39 @@ def attend_prefill(
         end = tl.max(position, 0) + 1
         lowest = tl.min(tl.where(live, position, 2147483647), 0)
         oldest = 0
-        whole = (lowest + 1) // BLOCK * BLOCK
+        whole = (lowest + 1) // PAGE * PAGE
         if WINDOW > 0:
             oldest = tl.maximum(lowest - WINDOW + 1, 0)
-            whole = oldest // BLOCK * BLOCK
-        begin = oldest // BLOCK * BLOCK
+            whole = oldest // PAGE * PAGE
+        begin = oldest // PAGE * PAGE
         maximum, total, mixed = empty(ROWS, D)
         all_maximum, all_total, all_mixed = empty(ROWS, D)
-        first_page, last_page = block_pages(table, begin, end, PAGE, PAGES)
-        for key in range(begin, whole, BLOCK):
-            next_first, next_last = block_pages(table, key + BLOCK, end, PAGE, PAGES)
+        page = block_page(table, begin, end, PAGE)
+        for key in range(begin, whole, PAGE):
+            next_page = block_page(table, key + PAGE, end, PAGE)
             maximum, total, mixed = fold_block(
-                rotated, keys, values, first_page, last_page, key, oldest, end, position, head,
-                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, PAGES, WINDOW, False,
+                rotated, keys, values, page, key, oldest, end, position, head,
+                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, False,
             )  # fmt: skip
-            first_page, last_page = next_first, next_last
-            if (key + BLOCK) % SPLIT == 0:
+            page = next_page
+            if (key + PAGE) % SPLIT == 0:
                 all_maximum, all_total, all_mixed = fold(
                     all_maximum, all_total, all_mixed, maximum, total, mixed
                 )
                 maximum, total, mixed = empty(ROWS, D)
-        for key in range(whole, end, BLOCK):
-            next_first, next_last = block_pages(table, key + BLOCK, end, PAGE, PAGES)
+        for key in range(whole, end, PAGE):
+            next_page = block_page(table, key + PAGE, end, PAGE)
             maximum, total, mixed = fold_block(
-                rotated, keys, values, first_page, last_page, key, oldest, end, position, head,
-                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, PAGES, WINDOW, True,
+                rotated, keys, values, page, key, oldest, end, position, head,
+                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, True,
             )  # fmt: skip
-            first_page, last_page = next_first, next_last
-            if ((key + BLOCK) % SPLIT == 0) | (key + BLOCK >= end):
+            page = next_page
+            if ((key + PAGE) % SPLIT == 0) | (key + PAGE >= end):
                 all_maximum, all_total, all_mixed = fold(
                     all_maximum, all_total, all_mixed, maximum, total, mixed
                 )
                 maximum, total, mixed = empty(ROWS, D)
-        # Where every row sees whole blocks alone, the last split may still be open.
+        # Where every row sees whole pages alone, the last split may still be open.
         all_maximum, all_total, all_mixed = fold(
             all_maximum, all_total, all_mixed, maximum, total, mixed
         )

@@ -1,4 +1,4 @@
-"""The arithmetic of attention: keys block by block, splits one after the other, for a tile of rows.
+"""The arithmetic of attention: keys page by page, splits one after the other, for a tile of rows.
 
 What decode and prefill share, so that a row gets the same bits from both; `attention` says in
 which order it is called. A row's state is its maximum score (times log2(e)), the sum of its
@@ -12,57 +12,37 @@ import triton.language as tl
 
 
 @triton.jit
-def block_pages(table, key, end, PAGE: tl.constexpr, PAGES: tl.constexpr):
-    """Ids of the block's first and last page; 0 where it has no token before `end`."""
-    first = tl.load(table + key // PAGE, mask=key < end, other=0)
-    last = first
-    if PAGES == 2:
-        last = tl.load(table + key // PAGE + 1, mask=key + PAGE < end, other=0)
-    return first, last
+def block_page(table, key, end, PAGE: tl.constexpr):
+    """The page whose first token is `key`; 0 where that is at or past `end`."""
+    return tl.load(table + key // PAGE, mask=key < end, other=0)
 
 
 @triton.jit
 def fold_block(
-    q, keys, values, first_page, last_page, key, oldest, end, position, head, maximum, total,
-    mixed, scale_log2, KV_HEADS: tl.constexpr, PAGE: tl.constexpr, PAGES: tl.constexpr,
-    WINDOW: tl.constexpr, MASKED: tl.constexpr,
+    q, keys, values, page, key, oldest, end, position, head, maximum, total, mixed, scale_log2,
+    KV_HEADS: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys, from `key` on, folded into each row's maximum, sum and weighted values.
+    """One page of keys, from `key` on, folded into each row's maximum, sum and weighted values.
 
     Rows see keys up to `position`; all of them where not `MASKED`, which changes no bits. Values
     before `oldest` and from `end` on are of no interest to any row.
     """
-    at = key + tl.arange(0, PAGE)
-    first = (first_page * KV_HEADS + head) * PAGE
-    scores = tl.dot(q, keys.load([first, 0]).T)
-    value = values.load([first, 0])
+    cell = (page * KV_HEADS + head) * PAGE
+    scores = tl.dot(q, keys.load([cell, 0]).T)
+    value = values.load([cell, 0])
     if MASKED:
+        at = key + tl.arange(0, PAGE)
         scores = _visible(scores, at, position, WINDOW)
         # A weight of 0 wouldn't take a NaN away.
         value = tl.where(((at >= oldest) & (at < end))[:, None], value, 0.0)
-    highest = tl.max(scores, 1)
-    if PAGES == 2:
-        at += PAGE
-        last = (last_page * KV_HEADS + head) * PAGE
-        last_scores = tl.dot(q, keys.load([last, 0]).T)
-        last_value = values.load([last, 0])
-        if MASKED:
-            last_scores = _visible(last_scores, at, position, WINDOW)
-            last_value = tl.where(((at >= oldest) & (at < end))[:, None], last_value, 0.0)
-        highest = tl.maximum(highest, tl.max(last_scores, 1))
-    new_maximum = tl.maximum(maximum, highest * scale_log2)
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
     # A row that has seen nothing yet has no maximum to subtract.
     shift = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
     decay = tl.exp2(maximum - shift)
     scale = tl.full(scores.shape, scale_log2, tl.float32)
     weights = tl.exp2(tl.fma(scores, scale, -shift[:, None]))
-    sums = tl.sum(weights, 1)
     mixed = tl.dot(weights.to(q.dtype), value, mixed * decay[:, None])
-    if PAGES == 2:
-        last_weights = tl.exp2(tl.fma(last_scores, scale, -shift[:, None]))
-        sums += tl.sum(last_weights, 1)
-        mixed = tl.dot(last_weights.to(q.dtype), last_value, mixed)
-    return new_maximum, total * decay + sums, mixed
+    return new_maximum, total * decay + tl.sum(weights, 1), mixed
 
 
 @triton.jit

@@ -175,13 +175,16 @@ def _described(
     x, w, first_output, first_row, K: tl.constexpr, SPLITS: tl.constexpr, BN: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr, ROWS_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """A tile's sums over all parts, through tensor maps, which read zeros past the end."""
+    """A tile's sums over all parts, through tensor maps, which read zeros past the end.
+
+    A last block that is partly past it adds products of zeros, which changes no sum.
+    """
     if ROWS_FIRST:
         sums = tl.zeros((BM, BN), dtype=tl.float32)
     else:
         sums = tl.zeros((BN, BM), dtype=tl.float32)
     total = sums
-    for block in range(K // BK):
+    for block in range(tl.cdiv(K, BK)):
         k = block * BK
         if ROWS_FIRST:
             sums = tl.dot(x.load([first_row, k]), w.load([first_output, k]).T, sums)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# CTAs below which a smaller tile is faster: two thirds of an H200's 132 multiprocessors.
-_ENOUGH_CTAS: Final = 90
+# CTAs below which a smaller tile is faster: three fifths of the 132 multiprocessors of an H200.
+_ENOUGH_CTAS: Final = 80
 
 
 @dataclass(frozen=True)
@@ -42,34 +42,41 @@ class Tile:
 def parts(outputs: int, width: int) -> int:
     """Parts that a matrix's reduction is cut into, in every program.
 
-    More than one where a long reduction would run in few CTAs: its chain of dependent products
-    would take longer than its bytes.
+    One, but for a long reduction into few outputs: there, with few rows, its chain of dependent
+    products takes longer than its bytes.
     """
-    if outputs > 1024 or width < 2048:
-        return 1
-    return 2
+    return 4 if outputs <= 1024 and width >= 3072 else 1
 
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
     """The variant for up to `rows` rows; `f32` where the epilogue writes or adds f32."""
-    block = 128 if width % 128 == 0 else 64
-    if rows <= 32:
-        narrow = 8 if rows <= 8 else 16 if rows <= 16 else 32
-        stages = {8: 10, 16: 9, 32: 8}[narrow] if block == 128 else 9
-        return Tile("project_few", False, narrow, 64, block, 4, stages)
     cut = parts(outputs, width) > 1
-    if rows <= (256 if cut else 64):
-        if cut:
-            return Tile("project_few", False, 64, 64, block, 4, 6)
-        if outputs <= 4096:
-            return Tile("project_few", True, 64, 32, block, 4, 8 if block == 128 else 9)
-        return Tile("project_few", True, 64, 64, block, 4, 6)
+    # Copies through tensor maps begin later and then run faster: not worth it for short rows.
+    if width < 1024 or cut:
+        few = _few(rows, outputs, width, cut)
+        if few is not None:
+            return few
+    elif rows <= 32:
+        return Tile("project_many", False, 16 if rows <= 16 else 32, 64, 128, 4, 8)
     large = Tile("project_many", True, 128, 256, 64, 8, 3 if f32 else 4, flatten=True)
     medium = Tile("project_many", True, 128, 128, 64, 8, 4)
-    small = Tile("project_many", True, 64, 128, 64, 4, 6)
-    smallest = Tile("project_many", True, 64, 64, 64, 4, 6)
+    small = Tile("project_many", True, 64, 128, 128, 4, 4)
     # Two accumulators, of a part and of the whole, are too much for the large tile.
     for candidate in (medium,) if cut else (large, medium, small):
-        if -(-rows // candidate.rows) * -(-outputs // candidate.outputs) >= _ENOUGH_CTAS:
+        tiles = -(-rows // candidate.rows) * -(-outputs // candidate.outputs)
+        if rows >= candidate.rows and tiles >= _ENOUGH_CTAS:
             return candidate
-    return smallest
+    return Tile("project_many", True, 64, 64, 128, 4, 6)
+
+
+def _few(rows: int, outputs: int, width: int, cut: bool) -> Tile | None:
+    """The variant of `project_few` for a number of rows, None where it is too large."""
+    block, stages = (128, {8: 10, 16: 9, 32: 8}) if width % 128 == 0 else (64, {8: 9, 16: 9, 32: 9})
+    for narrow, depth in stages.items():
+        if rows <= narrow:
+            return Tile("project_few", False, narrow, 64, block, 4, depth)
+    if cut and rows <= 128:
+        return Tile("project_few", False, 64, 64, block, 4, 6)
+    if not cut and rows <= 128 and outputs <= 1024:
+        return Tile("project_few", True, 64, 32, block, 4, 8)
+    return None
