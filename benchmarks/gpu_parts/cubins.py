@@ -93,7 +93,6 @@ def _projection_request(v: Projection) -> KernelRequest:
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
     else:
         function = projection.project_many
-        arguments |= {"capacity": "i32"}
         arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
         arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
         constants |= {"GROUP": 8, "FLATTEN": v.flatten}

@@ -88,7 +88,7 @@ class Matrix:
         ctas = min(tiles_n * tiles_m, self._processors) if variant.flatten else tiles_n * tiles_m
         return kernel.bind(
             (ctas, 1, 1),
-            *(self.live, Described(self.x), Described(weight), self._bias, self.out, capacity),
+            *(self.live, Described(self.x), Described(weight), self._bias, self.out),
         )
 
     def run(self, variant: Projection, rows: int, capacity: int | None = None) -> torch.Tensor:

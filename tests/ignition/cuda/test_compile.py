@@ -40,7 +40,7 @@ def many(**constants: int) -> KernelRequest:
     return KernelRequest(
         projection.project_many,
         {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[64, 64]>"}
-        | {"bias": "*fp32", "out": "*bf16", "capacity": "i32"},
+        | {"bias": "*fp32", "out": "*bf16"},
         {"N": 128, "K": 128, "SPLITS": 1, "BN": 64, "BM": 64, "BK": 64, "GROUP": 8}
         | {"FLATTEN": True, "ROWS_FIRST": True, "EPILOGUE": projection.SILU_MUL, "BIAS": False}
         | constants,

@@ -9,8 +9,8 @@ matrix and is the same in every program. Two kernels share the order and the epi
   meet in a workspace; whoever arrives last adds them, in order, not in order of arrival.
 - `project_many` keeps a tile's parts in one CTA and adds the accumulator to the total after each.
 
-In both the weights are the 64-row operand of wgmma and the activations' rows its other one, which
-may be as narrow as 8. `docs/cuda.md` says what was measured. `tiles` chooses the blocks.
+Rows (`ROWS_FIRST`) or weights are the 64-row operand of wgmma, whichever suits the tile; the other
+may be as narrow as 8. `tiles` chooses the blocks, `docs/cuda.md` says what was measured.
 
 Shapes: x bf16 [capacity, K], w bf16 [N, K], `rows` i32[1] the live rows, out [capacity, N].
 """
@@ -144,19 +144,19 @@ def project_few(
 
 @triton.jit
 def project_many(
-    rows, x, w, bias, out, capacity, N: tl.constexpr, K: tl.constexpr, SPLITS: tl.constexpr,
+    rows, x, w, bias, out, N: tl.constexpr, K: tl.constexpr, SPLITS: tl.constexpr,
     BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     FLATTEN: tl.constexpr, ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (⌈N / BN⌉ · ⌈capacity / BM⌉); all parts of a tile in its CTA.
+    """Any grid of one axis, ⌈N / BN⌉ · ⌈capacity / BM⌉ at most; all parts of a tile in its CTA.
 
     `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK].
     `GROUP` row tiles pass over the weights together, so that both operands stay in the L2 cache.
     """
-    tiles_m = tl.cdiv(capacity, BM)
-    per_group = GROUP * tl.cdiv(N, BN)
     gdc_wait()
     live = tl.load(rows)
+    tiles_m = tl.cdiv(live, BM)
+    per_group = GROUP * tl.cdiv(N, BN)
     tiles = tiles_m * tl.cdiv(N, BN)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         group = tile // per_group
