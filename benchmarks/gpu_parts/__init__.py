@@ -1,0 +1,1 @@
+"""Parts of `gpu_accumulation.py`."""

@@ -1,0 +1,1 @@
+"""Kernels that Ignition compiles ahead of time into a core, by target."""

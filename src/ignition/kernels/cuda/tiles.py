@@ -1,0 +1,82 @@
+"""Which blocks a projection takes, by its matrix and number of rows; measured on `sm_90`.
+
+Only `parts` enters the order in which products are added, so it belongs to the matrix alone; a
+tile may be any, and whichever is chosen the bits are the same. `docs/cuda.md` has the figures.
+Imports no compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+# CTAs below which a smaller tile is faster: three fifths of the 132 multiprocessors of an H200.
+_ENOUGH_CTAS: Final = 80
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Blocks and options of one variant of `project_few` or `project_many`."""
+
+    kernel: str
+    rows_first: bool
+    rows: int
+    outputs: int
+    width: int
+    warps: int
+    stages: int
+    flatten: bool = False
+
+    def grid(
+        self, capacity: int, outputs: int, matrix_parts: int, processors: int
+    ) -> tuple[int, int, int]:
+        """CTAs over `capacity` rows of a matrix with `outputs`, on a GPU of `processors`."""
+        tiles_m = -(-capacity // self.rows)
+        tiles_n = -(-outputs // self.outputs)
+        if self.kernel == "project_few":
+            return tiles_n, matrix_parts, tiles_m
+        tiles = tiles_m * tiles_n
+        return (min(tiles, processors) if self.flatten else tiles), 1, 1
+
+
+def parts(outputs: int, width: int) -> int:
+    """Parts that a matrix's reduction is cut into, in every program.
+
+    One, but for a long reduction into few outputs: there, with few rows, its chain of dependent
+    products takes longer than its bytes.
+    """
+    return 4 if outputs <= 1024 and width >= 3072 else 1
+
+
+def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
+    """The variant for up to `rows` rows; `f32` where the epilogue writes or adds f32."""
+    cut = parts(outputs, width) > 1
+    # Copies through tensor maps begin later and then run faster: not worth it for short rows.
+    if width < 1024 or cut:
+        few = _few(rows, outputs, width, cut)
+        if few is not None:
+            return few
+    elif rows <= 32:
+        return Tile("project_many", False, 16 if rows <= 16 else 32, 64, 128, 4, 8)
+    large = Tile("project_many", True, 128, 256, 64, 8, 3 if f32 else 4, flatten=True)
+    medium = Tile("project_many", True, 128, 128, 64, 8, 4)
+    small = Tile("project_many", True, 64, 128, 128, 4, 4)
+    # Two accumulators, of a part and of the whole, are too much for the large tile.
+    for candidate in (medium,) if cut else (large, medium, small):
+        tiles = -(-rows // candidate.rows) * -(-outputs // candidate.outputs)
+        if rows >= candidate.rows and tiles >= _ENOUGH_CTAS:
+            return candidate
+    return Tile("project_many", True, 64, 64, 128, 4, 6)
+
+
+def _few(rows: int, outputs: int, width: int, cut: bool) -> Tile | None:
+    """The variant of `project_few` for a number of rows, None where it is too large."""
+    block, stages = (128, {8: 10, 16: 9, 32: 8}) if width % 128 == 0 else (64, {8: 9, 16: 9, 32: 9})
+    for narrow, depth in stages.items():
+        if rows <= narrow:
+            return Tile("project_few", False, narrow, 64, block, 4, depth)
+    if cut and rows <= 128:
+        return Tile("project_few", False, 64, 64, block, 4, 6)
+    if not cut and rows <= 128 and outputs <= 1024:
+        return Tile("project_few", True, 64, 32, block, 4, 8)
+    return None

@@ -1,0 +1,54 @@
+"""The choice of tiles: every number of rows has one, and nothing that decides bits asks for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ignition.kernels.cuda.tiles import parts, tile
+
+# (outputs, width, whether the epilogue is f32) of models from 135M to 8B.
+MATRICES = [
+    (960, 576, False), (576, 576, True), (3072, 576, False), (576, 1536, True),
+    (4096, 1024, False), (1024, 2048, True), (6144, 1024, False), (1024, 3072, True),
+    (6144, 4096, False), (4096, 4096, True), (28_672, 4096, False), (4096, 14_336, True),
+    (151_936, 1024, True),
+]  # fmt: skip
+ROWS = [1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 255, 256, 257, 512, 2048, 8191, 8192]
+
+
+@pytest.mark.parametrize(("outputs", "width", "f32"), MATRICES)
+def test_every_number_of_rows_has_a_tile_that_the_kernel_can_run(outputs, width, f32):
+    for rows in ROWS:
+        chosen = tile(rows, outputs, width, f32=f32)
+        # A part is whole blocks.
+        assert width % parts(outputs, width) == 0
+        # A tensor map reads zeros past the last part's end; plain pointers don't.
+        whole = width // parts(outputs, width) % chosen.width == 0
+        assert whole or (chosen.kernel == "project_many" and parts(outputs, width) == 1)
+        # Rows are one operand of wgmma and outputs the other: 64 of the first, 8 of the second.
+        first, second = chosen.rows, chosen.outputs
+        if not chosen.rows_first:
+            first, second = second, first
+        assert first % 64 == 0
+        assert second % 8 == 0
+        shared = chosen.stages * 2 * chosen.width * (chosen.rows + chosen.outputs)
+        assert shared <= 232_448
+
+
+@pytest.mark.parametrize(("outputs", "width", "f32"), MATRICES)
+def test_a_grid_covers_the_matrix_and_all_rows(outputs, width, f32):
+    for rows in ROWS:
+        chosen = tile(rows, outputs, width, f32=f32)
+        x, y, z = chosen.grid(rows, outputs, parts(outputs, width), processors=132)
+        tiles = -(-rows // chosen.rows) * -(-outputs // chosen.outputs)
+        if chosen.kernel == "project_few":
+            assert (x * z, y) == (tiles, parts(outputs, width))
+        else:
+            assert (x, y, z) == (min(tiles, 132) if chosen.flatten else tiles, 1, 1)
+
+
+def test_large_batches_take_large_tiles_and_single_tokens_narrow_ones():
+    narrow = tile(1, 6144, 4096, f32=False)
+    assert (narrow.rows_first, narrow.rows) == (False, 16)
+    large = tile(8192, 6144, 4096, f32=False)
+    assert (large.rows, large.outputs, large.flatten) == (128, 256, True)
