@@ -246,7 +246,7 @@ def report_model(bench: Bench, ceilings: Ceilings) -> None:
 def main() -> None:
     """Parses options and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--instruction-set", default=_native.instruction_sets()[0])
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--model", action="store_true", help="whole steps instead of kernels")

@@ -88,9 +88,9 @@ def main() -> None:
         "--peers", help=f"some of: {', '.join(ENVIRONMENTS)}; or single ones, as tables name them"
     )
     parser.add_argument("--parts", help=f"default: {','.join(PARTS)}; a quick run's: rates,http")
-    parser.add_argument("--passes", type=int)
-    parser.add_argument("--quick", action="store_true", help="two passes, the fastest forms")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--passes", type=int, help="default: 5; a quick run's: 2")
+    parser.add_argument("--quick", action="store_true", help="minutes: the fastest forms, no vLLM")
+    parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--text", type=Path, default=TEXT, help="whose perplexity is measured")
     arguments = parser.parse_args()
     if (arguments.core is None) != (arguments.accept is None):

@@ -10,6 +10,7 @@ import http.client
 import itertools
 import json
 import os
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -204,13 +205,15 @@ class ServerSpeaker:
             request = urllib.request.Request(self._url + path, data, headers)
             response: http.client.HTTPResponse = urllib.request.urlopen(request)
         except urllib.error.HTTPError as error:
-            raise ExecutionError(_server_words(error), where=self._url) from error
+            remedy = "Put one of its keys into HELIOS_API_KEY" if error.code == 401 else ""
+            raise ExecutionError(_server_words(error), where=self._url, remedy=remedy) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
+            remedy = "Start a server with `helios serve`, or check the address"
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                remedy = "Name the file of its authority in SSL_CERT_FILE, or check the address"
             raise HeliosError(
-                f"can't be reached ({reason})",
-                where=self._url,
-                remedy="Start a server with `helios serve`, or check the address",
+                f"can't be reached ({reason})", where=self._url, remedy=remedy
             ) from error
         return response
 

@@ -277,7 +277,7 @@ def test_chat_sends_the_key_of_its_environment(core_folder: Path) -> None:
     with _logging_server(core_folder, HELIOS_API_KEY="sk-chat") as server:
         for key, status, said in (
             ("sk-chat", 0, ""),
-            ("sk-other", 2, "no API key of this server"),
+            ("sk-other", 2, "Put one of its keys into HELIOS_API_KEY"),
             ("sk chat", 2, "HELIOS_API_KEY: an API key can't be sent"),
         ):
             ended = subprocess.run(

@@ -129,6 +129,14 @@ def test_clients_that_verify_are_answered(files: Files, encrypted: bool) -> None
             httpx.get(server.url + "/ready")  # no TLS at all
 
 
+def test_chat_says_how_to_trust_an_authority_that_it_does_not_know(files: Files) -> None:
+    with running_server(says("hello"), options=HttpOptions(tls=files.server)) as server:
+        url = server.url.replace("http://", "https://")
+        ended = run_cli("chat", "--server", url, "--message", "x")
+    assert ended.returncode == 2
+    assert "SSL_CERT_FILE" in ended.stderr
+
+
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1")
 def test_old_versions_are_refused(files: Files) -> None:
     with running_server(says("hello"), options=HttpOptions(tls=files.server)) as server:
