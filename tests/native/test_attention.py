@@ -118,17 +118,18 @@ def prompt(rows: int, last: int, **extents: int) -> Case:
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("rows", [3, 50])
 @pytest.mark.parametrize(("q_heads", "kv_heads", "head_dim", "page_tokens"), PROMPTS)
 def test_attention_of_a_prompt(
     q_heads: int,
     kv_heads: int,
     head_dim: int,
     page_tokens: int,
+    rows: int,
     window: int,
     missing: bool,
     instruction_set: str,
 ) -> None:
-    rows = 50
     case = prompt(
         rows, 4 * page_tokens - 2, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim,
         page_tokens=page_tokens, window=window,
@@ -143,6 +144,14 @@ def test_attention_of_a_prompt(
         **{name: case.operands[name][::-1] for name in ("qkv", "positions", "slot")}
     )
     assert run(apart, instruction_set)["out"][::-1].tobytes() == out.tobytes()
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_rows_of_a_slot_may_leave_positions_out(instruction_set: str) -> None:
+    case = prompt(30, 100, q_heads=4, kv_heads=2, head_dim=32)
+    case.operands["positions"][:] = np.cumsum(np.arange(30) % 3 % 2 + 1) + 7
+    got = run(case, instruction_set)["out"].view(np.float32).reshape(30, 4, 32)
+    np.testing.assert_allclose(got, expected_attention(case), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
