@@ -102,14 +102,63 @@ def test_pages_out_of_range_read_as_zero(instruction_set: str) -> None:
     np.testing.assert_allclose(got, expected_attention(case), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-def test_what_lies_past_a_position_does_not_matter(instruction_set: str) -> None:
-    # Pages are reused: past a row's position lie another request's tokens, or anything at all.
-    case = layer_cases.attention(
-        np.random.default_rng(5), rows=4, capacity=4, q_heads=4, kv_heads=2, head_dim=32
-    )
-    case.operands["positions"][:] = [37, 38, 39, 40]
+# Head dimensions and pages that no vector divides, tiles of several vectors of queries, and a tile
+# that ends within one.
+PROMPTS = [(6, 2, 64, 32), (3, 1, 38, 20), (4, 4, 80, 24), (16, 1, 48, 16)]
+
+
+def prompt(rows: int, last: int, **extents: int) -> Case:
+    """Rows of one slot at consecutive positions, which share tiles."""
+    case = layer_cases.attention(np.random.default_rng(5), rows=rows, capacity=rows, **extents)
+    case.operands["positions"][:] = np.arange(last + 1 - rows, last + 1)
     case.operands["slot"][:] = 1
+    return case
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("window", [0, 21])
+@pytest.mark.parametrize("rows", [3, 50])
+@pytest.mark.parametrize(("q_heads", "kv_heads", "head_dim", "page_tokens"), PROMPTS)
+def test_attention_of_a_prompt(
+    q_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    page_tokens: int,
+    rows: int,
+    window: int,
+    missing: bool,
+    instruction_set: str,
+) -> None:
+    case = prompt(
+        rows, 4 * page_tokens - 2, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim,
+        page_tokens=page_tokens, window=window,
+    )  # fmt: skip
+    if missing:
+        case.operands["page_table"][1, 2] = -1
+    out = run(case, instruction_set)["out"]
+    got = out.view(np.float32).reshape(rows, q_heads, head_dim)
+    np.testing.assert_allclose(got, expected_attention(case), rtol=2e-5, atol=2e-5)
+    # In descending order no two rows share a tile.
+    apart = case.with_operands(
+        **{name: case.operands[name][::-1] for name in ("qkv", "positions", "slot")}
+    )
+    assert run(apart, instruction_set)["out"][::-1].tobytes() == out.tobytes()
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_rows_of_a_slot_may_leave_positions_out(instruction_set: str) -> None:
+    case = prompt(30, 100, q_heads=4, kv_heads=2, head_dim=32)
+    case.operands["positions"][:] = np.cumsum(np.arange(30) % 3 % 2 + 1) + 7
+    got = run(case, instruction_set)["out"].view(np.float32).reshape(30, 4, 32)
+    np.testing.assert_allclose(got, expected_attention(case), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [4, 30])
+def test_what_lies_past_a_position_does_not_matter(rows: int, instruction_set: str) -> None:
+    # Pages are reused: past a row's position lie another request's tokens, or anything at all.
+    case = prompt(rows, 40, q_heads=4, kv_heads=2, head_dim=32)
     clean = run(case, instruction_set)["out"]
     second, *later = case.operands["page_table"][1][1:]
     for plane in ("k_plane", "v_plane"):
@@ -120,16 +169,26 @@ def test_what_lies_past_a_position_does_not_matter(instruction_set: str) -> None
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-def test_a_later_rows_infinity_stays_its_own(instruction_set: str) -> None:
-    case = layer_cases.attention(
-        np.random.default_rng(6), rows=4, capacity=4, q_heads=4, kv_heads=2, head_dim=32
-    )
-    case.operands["positions"][:] = [37, 38, 39, 40]
-    case.operands["slot"][:] = 1
+@pytest.mark.parametrize("rows", [4, 30])
+def test_a_later_rows_infinity_stays_its_own(rows: int, instruction_set: str) -> None:
+    case = prompt(rows, 40, q_heads=4, kv_heads=2, head_dim=32)
     case.operands["v_plane"][case.operands["page_table"][1, 1], :, 8] = 0x7C00
     got = run(case, instruction_set)["out"].view(np.float32)
-    assert np.isfinite(got[:3]).all()
-    assert np.isinf(got[3]).all()
+    assert np.isfinite(got[:-1]).all()
+    assert np.isinf(got[-1]).all()
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [4, 30])
+def test_what_left_a_window_does_not_matter(rows: int, instruction_set: str) -> None:
+    case = prompt(rows, 40, q_heads=4, kv_heads=2, head_dim=32, window=6)
+    first, second, *_ = case.operands["page_table"][1]
+    # The last row's window begins at position 35.
+    case.operands["v_plane"][first] = 0x7C00
+    case.operands["v_plane"][second, :, :3] = 0x7C00
+    got = run(case, instruction_set)["out"].view(np.float32)
+    assert np.isfinite(got[-1]).all()
+    assert np.isinf(got[:-1]).all()
 
 
 def expected_rope(case: Case) -> F64:
@@ -176,6 +235,37 @@ def test_rope_and_cache(head_dim: int, page_tokens: int, norms: bool, instructio
         page = operands["page_table"][operands["slot"][row], position // page_tokens]
         k_plane[page, :, :, position % page_tokens] = to_f16(rows[row, 6:8])
         v_plane[page, :, position % page_tokens] = to_f16(rows[row, 8:])
+    np.testing.assert_array_equal(got["k_plane"], k_plane)
+    np.testing.assert_array_equal(got["v_plane"], v_plane)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("head_dim", "page_tokens"), [(64, 32), (38, 20), (80, 8)])
+def test_a_prompts_keys_and_values_are_stored(
+    head_dim: int, page_tokens: int, threads: int, instruction_set: str
+) -> None:
+    # Neighbouring tokens of a page are stored together; an inert row, a page's end, a page without
+    # a place and the next position of another slot come between.
+    rows = 3 * page_tokens
+    case = layer_cases.rope_and_cache(
+        np.random.default_rng(10), rows=rows, capacity=rows, q_heads=2, kv_heads=2,
+        head_dim=head_dim, page_tokens=page_tokens,
+    )  # fmt: skip
+    operands = case.operands
+    operands["positions"][:] = np.arange(rows) + page_tokens - 3
+    operands["positions"][page_tokens // 2] = -1
+    operands["slot"][:] = 1
+    operands["slot"][page_tokens // 2 + 3 :] = 2
+    operands["page_table"][2, 2] = -1
+    got = run(case, instruction_set, threads=threads)
+    heads = got["qkv"].reshape(rows, 6, head_dim)
+    k_plane, v_plane = operands["k_plane"].copy(), operands["v_plane"].copy()
+    for row, position in enumerate(operands["positions"]):
+        page = operands["page_table"][operands["slot"][row], position // page_tokens]
+        if position >= 0 and page >= 0:
+            k_plane[page, :, :, position % page_tokens] = to_f16(heads[row, 2:4])
+            v_plane[page, :, position % page_tokens] = to_f16(heads[row, 4:])
     np.testing.assert_array_equal(got["k_plane"], k_plane)
     np.testing.assert_array_equal(got["v_plane"], v_plane)
 

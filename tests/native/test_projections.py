@@ -94,6 +94,8 @@ def test_bias_and_accumulation_are_added_after_the_product(instruction_set: str)
     both = biased.with_integers(accumulate=1)
     before = both.operands["out"]
     np.testing.assert_array_equal(run(both, instruction_set)["out"], before + (product + bias))
+    added = plain.with_integers(accumulate=1)
+    np.testing.assert_array_equal(run(added, instruction_set)["out"], before + product)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

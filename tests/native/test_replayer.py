@@ -66,6 +66,50 @@ def test_launches_of_a_program_run_in_order(target: GuardedArray) -> None:
     replayer.close()
 
 
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_launches_read_what_those_before_them_wrote(threads: int) -> None:
+    # Two launches in turn, each cut into pieces: a -= b turned by one column, b += a turned back.
+    # They make three pairs of a and b, then the same three negated, over and over: a piece that
+    # began early or ran twice would show for good. The queue goes round more than once.
+    width, rows, rounds = 256, 12, 100
+    turned = np.roll(np.eye(width, dtype=np.float32), 1, axis=0)
+    rng = np.random.default_rng(0)
+    first = rng.integers(-1000, 1000, (2, rows, width)).astype(np.float32)
+    arrays = {
+        "rows": np.array([rows], np.int32),
+        "a": first[0],
+        "b": first[1],
+        # Tiles of sixteen outputs: [tile][width][output].
+        "turn": -turned.T.reshape(width, -1, 16).swapaxes(0, 1),
+        "back": turned.reshape(width, -1, 16).swapaxes(0, 1),
+    }
+    memory = {name: GuardedArray(a, Placement.BEFORE_GUARD) for name, a in arrays.items()}
+    spans = {name: (guarded.address, guarded.nbytes) for name, guarded in memory.items()}
+    integers = {"capacity": rows, "width": width, "outputs": width, "packing": 2, "format": 0}
+
+    def add(out: str, x: str, weight: str) -> Launch:
+        operands = {"rows": spans["rows"], "x": spans[x], "weight": spans[weight]}
+        return ("linear", {**operands, "out": spans[out]}, {**integers, "accumulate": 1}, {})
+
+    pair = [add("a", "b", "turn"), add("b", "a", "back")]
+    replayer = _native.Replayer(threads, INSTRUCTION_SETS[0])
+    programs = [add_program(replayer, pair * count, memory) for count in (1, 9)]
+    a, b = first
+    sequence = 0
+    for _ in range(rounds):
+        for program, count in zip(programs, (1, 9), strict=True):
+            for _ in range(3):
+                sequence += 1
+                replayer.submit(program, sequence)
+                for _ in range(count):
+                    a = a - np.roll(b, 1, axis=1)
+                    b = b + np.roll(a, -1, axis=1)
+        assert replayer.wait(sequence, 60_000)
+        np.testing.assert_array_equal(memory["a"].array, a)
+        np.testing.assert_array_equal(memory["b"].array, b)
+    replayer.close()
+
+
 def test_launches_are_counted_while_a_program_runs(target: GuardedArray) -> None:
     count = 200_000
     replayer = _native.Replayer(1, "portable")
