@@ -50,6 +50,7 @@ class PacedDevice(ScriptedDevice):
         super().__init__(*parts)
         self._pace = Pace.RUNS
         self._changed = threading.Condition()
+        self.hangs = threading.Event()
 
     def set_pace(self, pace: Pace) -> None:
         with self._changed:
@@ -59,6 +60,7 @@ class PacedDevice(ScriptedDevice):
     def wait(self, sequence: int, timeout_ms: int) -> bool:
         with self._changed:
             while self._pace is Pace.HANGS:
+                self.hangs.set()
                 self._changed.wait()
             if self._pace is Pace.CRAWLS:
                 self._launches += 1
@@ -213,11 +215,10 @@ def test_a_worker_that_hangs_in_a_wait_is_stalled_too() -> None:
     async def scenario(scene: Scene) -> None:
         scene.device.set_pace(Pace.HANGS)
         answer = ask(scene)
-        # Before it hangs it may answer some questions.
+        # Before it hangs it would answer questions.
+        await asyncio.to_thread(scene.device.hangs.wait)
         asked = asyncio.create_task(scene.progress())
         while "hasn't answered" not in (await scene.http.get("/health")).json()["message"]:
-            if asked.done():
-                asked = asyncio.create_task(scene.progress())
             scene.clock.now += TIMEOUT_S + 1
         assert await scene.health() == (503, "stalled")
         assert await scene.ready() == (503, "stalled")
