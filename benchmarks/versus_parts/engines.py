@@ -99,9 +99,9 @@ def contestants(files: Files, threads: int, ours: OurCore | None) -> list[Contes
             found = core()
             # As an installed package is: start-up isn't to be that of the compiler.
             compileall.compile_dir(_SOURCES / "helios", quiet=2)
-            # The largest wave's tokens and no more: what ended is kept as long as there is room.
+            # One context, the least there can be: what ended is kept as long as there is room.
             options = ["--allow-unknown-publisher", "--no-access-log", "--threads", count]
-            options += ["--cache-memory", "144MiB"]
+            options += ["--cache-memory", "180MiB"]
             command = [sys.executable, "-m", "helios.cli", "serve", str(found.folder)]
             command += ["--accept", found.namespace, *options]
             environment = {"PYTHONPATH": str(_SOURCES)}
