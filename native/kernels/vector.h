@@ -93,13 +93,13 @@ HELIOS_INLINE void store_f16_up_to(std::uint16_t* at, Floats value, std::int64_t
   }
 }
 
-// e^x with a relative error of about 1e-7; 0 below -86, infinite above 88.7, NaN for NaN.
-HELIOS_INLINE Floats exponential(Floats x) {
-  const Floats clamped = minimum(broadcast(88.8f), maximum(broadcast(-86.0f), x));
+// e^x as a power of two, whose exponent lies in the low bits of `shifted`, and a factor near 1.
+struct PowerParts { Floats shifted, fraction; };
+HELIOS_INLINE PowerParts power_parts(Floats x) {
   const Floats rounder = broadcast(12582912.0f);  // 1.5 * 2^23: the sum's low bits are the integer
-  const Floats shifted = fused(clamped, broadcast(1.44269504f), rounder);
+  const Floats shifted = fused(x, broadcast(1.44269504f), rounder);
   const Floats n = shifted - rounder;
-  Floats r = fused(n, broadcast(-0.693359375f), clamped);
+  Floats r = fused(n, broadcast(-0.693359375f), x);
   r = fused(n, broadcast(2.12194440e-4f), r);
   Floats p = broadcast(1.9875691500e-4f);
   p = fused(p, r, broadcast(1.3981999507e-3f));
@@ -108,27 +108,24 @@ HELIOS_INLINE Floats exponential(Floats x) {
   p = fused(p, r, broadcast(1.6666665459e-1f));
   p = fused(p, r, broadcast(5.0000001201e-1f));
   p = fused(p * r, r, r) + broadcast(1.0f);
+  return {shifted, p};
+}
+
+// e^x with a relative error of about 1e-7; 0 below -86, infinite above 88.7, NaN for NaN.
+HELIOS_INLINE Floats exponential(Floats x) {
+  const Floats clamped = minimum(broadcast(88.8f), maximum(broadcast(-86.0f), x));
+  const PowerParts parts = power_parts(clamped);
   // 2^(n-1) and a doubling: n reaches 128.
-  const Floats result = p * power_of_two(shifted - broadcast(1.0f)) * broadcast(2.0f);
+  const Floats result =
+      parts.fraction * power_of_two(parts.shifted - broadcast(1.0f)) * broadcast(2.0f);
   return select_less(x, broadcast(-86.0f), zeros(), result);
 }
 
 // The same bits for x up to 0 in fewer operations; anything for larger x.
 HELIOS_INLINE Floats exponential_up_to_zero(Floats x) {
   const Floats clamped = maximum(broadcast(-86.0f), x);
-  const Floats rounder = broadcast(12582912.0f);
-  const Floats shifted = fused(clamped, broadcast(1.44269504f), rounder);
-  const Floats n = shifted - rounder;
-  Floats r = fused(n, broadcast(-0.693359375f), clamped);
-  r = fused(n, broadcast(2.12194440e-4f), r);
-  Floats p = broadcast(1.9875691500e-4f);
-  p = fused(p, r, broadcast(1.3981999507e-3f));
-  p = fused(p, r, broadcast(8.3334519073e-3f));
-  p = fused(p, r, broadcast(4.1665795894e-2f));
-  p = fused(p, r, broadcast(1.6666665459e-1f));
-  p = fused(p, r, broadcast(5.0000001201e-1f));
-  p = fused(p * r, r, r) + broadcast(1.0f);
-  return select_less(x, broadcast(-86.0f), zeros(), p * power_of_two(shifted));
+  const PowerParts parts = power_parts(clamped);
+  return select_less(x, broadcast(-86.0f), zeros(), parts.fraction * power_of_two(parts.shifted));
 }
 
 }  // namespace helios::HELIOS_ISA
