@@ -26,6 +26,7 @@ class BufferClass(IntEnum):
     WORKSPACE = 6
     TUNED = 7
     HOST_TABLE = 8
+    COUNTER = 9
 
     @property
     def framed(self) -> bool:
@@ -157,14 +158,77 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class CudaTensorMap:
+    """A buffer as a row-major matrix that a kernel reads through a tensor map. `box` is (rows,
+    columns) of one copy, `swizzle` bytes."""
+
+    buffer: Operand
+    dtype: DType
+    columns: int
+    box: tuple[int, int]
+    swizzle: int
+
+
+class CudaIntegerWidth(IntEnum):
+    """Bits of an integer argument."""
+
+    BITS_32 = 32
+    BITS_64 = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CudaInteger:
+    """An integer argument; 64 bits of 0 stand for the address of what is absent."""
+
+    value: int
+    width: CudaIntegerWidth
+
+
+# An address, an integer, an f32 or a tensor map.
+CudaArgument = Operand | CudaInteger | float | CudaTensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class CudaFunction:
+    """A function of a module (a resource's id); `threads` of a CTA, `shared_nbytes` dynamic."""
+
+    module: str
+    function: str
+    threads: int
+    shared_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudaNode:
+    """One launch of a function: `function` indexes `CudaTarget.functions`. A programmatic one may
+    begin before the node before it ends."""
+
+    function: int
+    grid: tuple[int, int, int]
+    arguments: tuple[CudaArgument, ...]
+    programmatic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTarget:
+    """The functions of a cuda manifest; `stage` and `record` index them."""
+
+    functions: tuple[CudaFunction, ...]
+    stage: int
+    record: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel call. `operands` has an entry for each of the kernel's, None where an optional
-    one is absent; attributes are in the catalogue's order."""
+    one is absent; attributes are in the catalogue's order. `nodes` do its work on cuda targets;
+    none where a neighbour's do it as well."""
 
     kernel: KernelSpec
     operands: tuple[Operand | None, ...]
     integers: tuple[int, ...]
     floats: tuple[float, ...]
+    nodes: tuple[CudaNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +293,7 @@ class CompletionRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The execution manifest of one target."""
+    """The execution manifest of one target; `cuda` is there on cuda targets alone."""
 
     abi: str
     target: str
@@ -239,6 +303,7 @@ class Manifest:
     destinations: Mapping[str, Destination]
     completions: Mapping[str, CompletionRecord]
     workspace_nbytes: int
+    cuda: CudaTarget | None = None
 
     @cached_property
     def buffer_index(self) -> Mapping[str, int]:

@@ -19,6 +19,7 @@ class BufferClass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BUFFER_CLASS_WORKSPACE: _ClassVar[BufferClass]
     BUFFER_CLASS_TUNED: _ClassVar[BufferClass]
     BUFFER_CLASS_HOST_TABLE: _ClassVar[BufferClass]
+    BUFFER_CLASS_COUNTER: _ClassVar[BufferClass]
 
 class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -46,6 +47,7 @@ class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PACKING_TILE16_Q4_0: _ClassVar[Packing]
     PACKING_TILE16_Q4_1: _ClassVar[Packing]
     PACKING_TILE16_Q6_K: _ClassVar[Packing]
+    PACKING_ROWS_BF16: _ClassVar[Packing]
 
 class LeadingCount(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -63,6 +65,7 @@ BUFFER_CLASS_COMPLETION: BufferClass
 BUFFER_CLASS_WORKSPACE: BufferClass
 BUFFER_CLASS_TUNED: BufferClass
 BUFFER_CLASS_HOST_TABLE: BufferClass
+BUFFER_CLASS_COUNTER: BufferClass
 DTYPE_UNSPECIFIED: DType
 DTYPE_U8: DType
 DTYPE_I8: DType
@@ -84,6 +87,7 @@ PACKING_TILE16_Q8_0: Packing
 PACKING_TILE16_Q4_0: Packing
 PACKING_TILE16_Q4_1: Packing
 PACKING_TILE16_Q6_K: Packing
+PACKING_ROWS_BF16: Packing
 LEADING_COUNT_UNSPECIFIED: LeadingCount
 LEADING_COUNT_FIXED: LeadingCount
 LEADING_COUNT_REQUEST_SLOTS: LeadingCount
@@ -134,37 +138,85 @@ class Operand(_message.Message):
     access: _contract_pb2.AccessMode
     def __init__(self, buffer: _Optional[int] = ..., byte_offset: _Optional[int] = ..., access: _Optional[_Union[_contract_pb2.AccessMode, str]] = ...) -> None: ...
 
-class CudaLaunch(_message.Message):
-    __slots__ = ("module", "function", "grid", "block", "shared_bytes", "argument_layout", "programmatic_dependent")
+class CudaTensorMap(_message.Message):
+    __slots__ = ("buffer", "dtype", "columns", "box", "swizzle")
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    BOX_FIELD_NUMBER: _ClassVar[int]
+    SWIZZLE_FIELD_NUMBER: _ClassVar[int]
+    buffer: Operand
+    dtype: DType
+    columns: int
+    box: _containers.RepeatedScalarFieldContainer[int]
+    swizzle: int
+    def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., dtype: _Optional[_Union[DType, str]] = ..., columns: _Optional[int] = ..., box: _Optional[_Iterable[int]] = ..., swizzle: _Optional[int] = ...) -> None: ...
+
+class CudaArgument(_message.Message):
+    __slots__ = ("buffer", "int32", "int64", "float32", "tensor_map")
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    INT32_FIELD_NUMBER: _ClassVar[int]
+    INT64_FIELD_NUMBER: _ClassVar[int]
+    FLOAT32_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_MAP_FIELD_NUMBER: _ClassVar[int]
+    buffer: Operand
+    int32: int
+    int64: int
+    float32: float
+    tensor_map: CudaTensorMap
+    def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., int32: _Optional[int] = ..., int64: _Optional[int] = ..., float32: _Optional[float] = ..., tensor_map: _Optional[_Union[CudaTensorMap, _Mapping]] = ...) -> None: ...
+
+class CudaFunction(_message.Message):
+    __slots__ = ("module", "function", "threads", "shared_nbytes")
     MODULE_FIELD_NUMBER: _ClassVar[int]
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
-    GRID_FIELD_NUMBER: _ClassVar[int]
-    BLOCK_FIELD_NUMBER: _ClassVar[int]
-    SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    ARGUMENT_LAYOUT_FIELD_NUMBER: _ClassVar[int]
-    PROGRAMMATIC_DEPENDENT_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_NBYTES_FIELD_NUMBER: _ClassVar[int]
     module: str
     function: str
+    threads: int
+    shared_nbytes: int
+    def __init__(self, module: _Optional[str] = ..., function: _Optional[str] = ..., threads: _Optional[int] = ..., shared_nbytes: _Optional[int] = ...) -> None: ...
+
+class CudaLaunch(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CudaNode(_message.Message):
+    __slots__ = ("function", "grid", "arguments", "programmatic")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    PROGRAMMATIC_FIELD_NUMBER: _ClassVar[int]
+    function: int
     grid: _containers.RepeatedScalarFieldContainer[int]
-    block: _containers.RepeatedScalarFieldContainer[int]
-    shared_bytes: int
-    argument_layout: bytes
-    programmatic_dependent: bool
-    def __init__(self, module: _Optional[str] = ..., function: _Optional[str] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ..., shared_bytes: _Optional[int] = ..., argument_layout: _Optional[bytes] = ..., programmatic_dependent: _Optional[bool] = ...) -> None: ...
+    arguments: _containers.RepeatedCompositeFieldContainer[CudaArgument]
+    programmatic: bool
+    def __init__(self, function: _Optional[int] = ..., grid: _Optional[_Iterable[int]] = ..., arguments: _Optional[_Iterable[_Union[CudaArgument, _Mapping]]] = ..., programmatic: _Optional[bool] = ...) -> None: ...
+
+class CudaTarget(_message.Message):
+    __slots__ = ("functions", "stage", "record")
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    functions: _containers.RepeatedCompositeFieldContainer[CudaFunction]
+    stage: int
+    record: int
+    def __init__(self, functions: _Optional[_Iterable[_Union[CudaFunction, _Mapping]]] = ..., stage: _Optional[int] = ..., record: _Optional[int] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("kernel", "operands", "integers", "floats", "cuda")
+    __slots__ = ("kernel", "operands", "integers", "floats", "nodes")
     KERNEL_FIELD_NUMBER: _ClassVar[int]
     OPERANDS_FIELD_NUMBER: _ClassVar[int]
     INTEGERS_FIELD_NUMBER: _ClassVar[int]
     FLOATS_FIELD_NUMBER: _ClassVar[int]
-    CUDA_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     kernel: int
     operands: _containers.RepeatedCompositeFieldContainer[Operand]
     integers: _containers.RepeatedScalarFieldContainer[int]
     floats: _containers.RepeatedScalarFieldContainer[float]
-    cuda: CudaLaunch
-    def __init__(self, kernel: _Optional[int] = ..., operands: _Optional[_Iterable[_Union[Operand, _Mapping]]] = ..., integers: _Optional[_Iterable[int]] = ..., floats: _Optional[_Iterable[float]] = ..., cuda: _Optional[_Union[CudaLaunch, _Mapping]] = ...) -> None: ...
+    nodes: _containers.RepeatedCompositeFieldContainer[CudaNode]
+    def __init__(self, kernel: _Optional[int] = ..., operands: _Optional[_Iterable[_Union[Operand, _Mapping]]] = ..., integers: _Optional[_Iterable[int]] = ..., floats: _Optional[_Iterable[float]] = ..., nodes: _Optional[_Iterable[_Union[CudaNode, _Mapping]]] = ...) -> None: ...
 
 class Program(_message.Message):
     __slots__ = ("name", "operation", "batch_capacity", "draft_tokens", "token_capacity", "packed_token_capacity", "launches", "inputs", "completion", "accesses", "tuned_bindings")
@@ -241,7 +293,7 @@ class CompletionRecord(_message.Message):
     def __init__(self, name: _Optional[str] = ..., lanes: _Optional[str] = ..., tokens: _Optional[str] = ..., logprobs: _Optional[str] = ..., proposal_confidence: _Optional[str] = ..., scores: _Optional[str] = ..., top_tokens: _Optional[str] = ..., top_logprobs: _Optional[str] = ..., score_ranks: _Optional[str] = ..., score_top_tokens: _Optional[str] = ..., score_top_logprobs: _Optional[str] = ...) -> None: ...
 
 class ExecutionManifest(_message.Message):
-    __slots__ = ("abi", "target", "kernels", "buffers", "programs", "tuning", "destinations", "completions", "workspace_nbytes")
+    __slots__ = ("abi", "target", "kernels", "buffers", "programs", "tuning", "destinations", "completions", "workspace_nbytes", "cuda")
     ABI_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +303,7 @@ class ExecutionManifest(_message.Message):
     DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    CUDA_FIELD_NUMBER: _ClassVar[int]
     abi: str
     target: str
     kernels: _containers.RepeatedCompositeFieldContainer[KernelUse]
@@ -260,4 +313,5 @@ class ExecutionManifest(_message.Message):
     destinations: _containers.RepeatedCompositeFieldContainer[TransportDestination]
     completions: _containers.RepeatedCompositeFieldContainer[CompletionRecord]
     workspace_nbytes: int
-    def __init__(self, abi: _Optional[str] = ..., target: _Optional[str] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., buffers: _Optional[_Iterable[_Union[Buffer, _Mapping]]] = ..., programs: _Optional[_Iterable[_Union[Program, _Mapping]]] = ..., tuning: _Optional[_Iterable[_Union[Program, _Mapping]]] = ..., destinations: _Optional[_Iterable[_Union[TransportDestination, _Mapping]]] = ..., completions: _Optional[_Iterable[_Union[CompletionRecord, _Mapping]]] = ..., workspace_nbytes: _Optional[int] = ...) -> None: ...
+    cuda: CudaTarget
+    def __init__(self, abi: _Optional[str] = ..., target: _Optional[str] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., buffers: _Optional[_Iterable[_Union[Buffer, _Mapping]]] = ..., programs: _Optional[_Iterable[_Union[Program, _Mapping]]] = ..., tuning: _Optional[_Iterable[_Union[Program, _Mapping]]] = ..., destinations: _Optional[_Iterable[_Union[TransportDestination, _Mapping]]] = ..., completions: _Optional[_Iterable[_Union[CompletionRecord, _Mapping]]] = ..., workspace_nbytes: _Optional[int] = ..., cuda: _Optional[_Union[CudaTarget, _Mapping]] = ...) -> None: ...
