@@ -32,6 +32,7 @@ from helios.runtime.manifest import (
     Packing,
     StagedDestination,
     packed_nbytes,
+    width_multiple,
 )
 from helios.runtime.program_decoder import ProgramDecoder
 from helios.runtime.record_decoder import RecordDecoder, find_buffer
@@ -140,8 +141,8 @@ def _shape_nbytes(message: Any, where: str, dtype: DType, packing: Packing) -> i
     else:
         if len(shape) != 2:
             refuse(path, f"{packing.name} packs a matrix, not {len(shape)} dimensions")
-        multiple = 2 if packing is Packing.TILE16_BF16 else Q8_BLOCK
-        if packing not in (Packing.TILE16_F32, Packing.TILE16_F16) and shape[1] % multiple:
+        multiple = width_multiple(packing)
+        if shape[1] % multiple:
             refuse(f"{path}[1]", f"{shape[1]} is no multiple of {multiple}")
         nbytes = packed_nbytes(packing, shape[0], shape[1])
     if nbytes > BUFFER_LIMIT_NBYTES:
