@@ -169,6 +169,15 @@ class CudaTensorMap:
     swizzle: int
 
 
+@dataclass(frozen=True, slots=True)
+class CudaRowCount:
+    """An i32: the whole rows of `row_nbytes` bytes that a buffer holds from the operand's first
+    byte on."""
+
+    buffer: Operand
+    row_nbytes: int
+
+
 class CudaIntegerWidth(IntEnum):
     """Bits of an integer argument."""
 
@@ -184,8 +193,8 @@ class CudaInteger:
     width: CudaIntegerWidth
 
 
-# An address, an integer, an f32 or a tensor map.
-CudaArgument = Operand | CudaInteger | float | CudaTensorMap
+# An address, an integer, an f32, a tensor map or a count of rows.
+CudaArgument = Operand | CudaInteger | float | CudaTensorMap | CudaRowCount
 
 
 @dataclass(frozen=True, slots=True)
