@@ -11,10 +11,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ignition.kernels.cuda.launches import Lowering
-from ignition.kernels.cuda.lowerings import requests
+from ignition.kernels.cuda.lowerings import model, projections, requests
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
+        "attention_f16": model.attention_f16,
+        "embed": model.embed,
+        "linear": projections.linear,
+        "linear_silu_mul": projections.linear_silu_mul,
+        "rms_norm": model.rms_norm,
+        "rope_and_cache_f16": model.rope_and_cache_f16,
         "scatter_i32": requests.scatter_i32,
     }
 )
