@@ -19,9 +19,9 @@ from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle
 from ignition.capture.liveness import RecordedLaunch
 from ignition.capture.program import ProgramRecorder
+from ignition.capture.target import Target
 from ignition.capture.tuning import ProgramTuning
 
-ABI: Final = "helios-cpu-1"
 _ACCESS: Final = {
     "r": contract.ACCESS_MODE_READ,
     "w": contract.ACCESS_MODE_WRITE,
@@ -33,8 +33,8 @@ class Recorder:
     """One manifest in the making. Names of buffers, programs and destinations are unique. With
     `tuning`, projections take blockings that producers of the tuning catalog pick at start-up."""
 
-    def __init__(self, target: str, *, weight_resource: str, tuning: bool = False) -> None:
-        self._target = target
+    def __init__(self, target: Target, *, weight_resource: str, tuning: bool = False) -> None:
+        self.target = target
         self._tuning = tuning
         self.buffers = BufferTable(weight_resource)
         self._retained: set[str] = set()
@@ -105,7 +105,7 @@ class Recorder:
             packed_token_capacity=packed_token_capacity,
             accesses=accesses,
         )
-        program = ProgramRecorder(self.buffers, message)
+        program = ProgramRecorder(self.buffers, message, self.target)
         if self._tuning:
             program.tuning = ProgramTuning(self.buffers, message, self._begin_producer)
         self._programs[name] = program
@@ -114,7 +114,7 @@ class Recorder:
     def _begin_producer(self, name: str) -> ProgramRecorder:
         """Begins a program of the tuning catalog."""
         message = pb.Program(name=name, operation=contract.OPERATION_TUNE, batch_capacity=1)
-        self._producers[name] = ProgramRecorder(self.buffers, message)
+        self._producers[name] = ProgramRecorder(self.buffers, message, self.target)
         return self._producers[name]
 
     def manifest(self) -> pb.ExecutionManifest:
@@ -127,8 +127,8 @@ class Recorder:
         )
         kernels = _kernel_order([*programs, *producers])
         return pb.ExecutionManifest(
-            abi=ABI,
-            target=self._target,
+            abi=self.target.abi,
+            target=self.target.name,
             kernels=[_kernel_use(BY_NAME[name]) for name in kernels],
             buffers=[_buffer_message(handle, plan) for handle in self.buffers.handles],
             programs=[self._finish(program, kernels) for program in programs],

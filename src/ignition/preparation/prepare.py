@@ -30,11 +30,11 @@ from ignition.preparation.export import (
     serialized,
 )
 from ignition.preparation.extents import Extents
-from ignition.preparation.options import TARGETS, TUNING_ON, Options
+from ignition.preparation.options import TUNING_ON, Options
 from ignition.preparation.template_choice import ChosenTemplate
 from ignition.preparation.weights import WeightSet
 
-__all__ = ["TARGETS", "TUNING_ON", "Options", "Progress", "prepare"]
+__all__ = ["TUNING_ON", "Options", "Progress", "prepare"]
 
 _ORACLE_TARGET: Final = "reference"
 _TOKENIZER: Final = "tokenizer"
@@ -107,10 +107,10 @@ def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
     extents = options.extents(checkpoint.parameters.context_tokens)
     recorder = Recorder(
         options.target,
-        weight_resource=_weight_resource(options.target),
+        weight_resource=_weight_resource(options.target.name),
         tuning=options.tuning,
     )
-    weights = WeightSet(recorder.buffers, checkpoint, options.storage)
+    weights = WeightSet(recorder.buffers, checkpoint, options.storage, options.target)
     template = template_choice.choose(
         checkpoint, options.template, options.tools, options.reasoning
     )
@@ -132,8 +132,8 @@ def _write_resources(
     progress: Progress,
 ) -> core_pb2.DeploymentBody:
     """Writes weights and frames; returns the body that refers to them."""
-    weight_resource = _weight_resource(options.target)
-    manifest_resource = f"manifest.{options.target}"
+    weight_resource = _weight_resource(options.target.name)
+    manifest_resource = f"manifest.{options.target.name}"
     with progress.stage("packing weights", captured.weights.nbytes) as advance:
         path = writer.add_weights(weight_resource, _counted(captured.weights.content(), advance))
     writer.add_frame(
@@ -156,7 +156,7 @@ def _write_resources(
         oracle_resource=_ORACLE,
         targets=[
             core_pb2.DeploymentTarget(
-                name=options.target,
+                name=options.target.name,
                 ranks=[
                     core_pb2.RankResources(
                         manifest_resource=manifest_resource,

@@ -15,6 +15,7 @@ from helios.core.body import decode_body
 from helios.core.envelope import VerifiedEnvelope
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
+from ignition.capture.target import named
 from ignition.preparation.chat_syntax import NONE, REASONING, TOOLS
 from ignition.preparation.export import Carrier
 from ignition.preparation.options import (
@@ -99,7 +100,7 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             licence_terms=decoded.licence_terms,
             recipe=manifest.recipe,
             storage=WeightStorage(texts["storage"]),
-            target=texts["target"],
+            target=named(texts["target"]),
             carrier=carrier,
             max_active=int(texts["max_active"]),
             prefill=_capacities(texts["prefill"]),

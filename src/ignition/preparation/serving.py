@@ -15,7 +15,6 @@ import zstandard
 
 from helios.schema import contract_pb2, core_pb2
 from helios.version import VERSION
-from ignition.preparation import contract
 from ignition.preparation.checkpoints.checkpoint import GenerationDefaults, SourceFile
 from ignition.preparation.extents import Extents
 
@@ -99,7 +98,7 @@ def tool_versions() -> dict[str, str]:
 
 
 def _cache_pages(extents: Extents) -> int:
-    others = -(-_WORKING_SET_TOKENS // contract.PAGE_TOKENS) * (extents.max_active - 1)
+    others = -(-_WORKING_SET_TOKENS // extents.page_tokens) * (extents.max_active - 1)
     return extents.pages_per_request + min(
         others, (extents.max_active - 1) * extents.pages_per_request
     )
