@@ -150,6 +150,13 @@ def prepare(
         bool,
         typer.Option("--tuning", help="Let each start measure how projections are blocked."),
     ] = False,
+    oracle: Annotated[
+        bool,
+        typer.Option(
+            help="Replay prompts, so that Helios can prove at start-up that it computes what was"
+            " prepared."
+        ),
+    ] = True,
     carrier: Annotated[
         Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
     ] = Carrier.PAYLOAD,
@@ -172,6 +179,7 @@ def prepare(
         max_context=max_context,
         sampling=parse_sampling(sampling),
         tuning=tuning,
+        oracle=oracle,
         mixed=None if mixed is None else optional("--mixed", mixed),
         scored_prefill=(
             None if scored_prefill is None else optional("--scored-prefill", scored_prefill)

@@ -31,7 +31,7 @@ from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
-from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
+from helios.runtime.targets import deployed_rank, read_manifest, runs
 from helios.runtime.tuning import StalledError, run_producers
 from helios.schema import execution_pb2
 
@@ -174,7 +174,7 @@ class ModelRuntime:
         capacities: Capacities | None,
         device: Device | None = None,
     ) -> ModelRuntime:
-        if manifest.target != manifest_target(target):
+        if not runs(target, manifest.target):
             refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
         chosen = device or open_device(target, options or DeviceOptions())
         try:

@@ -16,18 +16,21 @@ from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import execution_pb2
 
-# The reference device replays the programs of another target.
-_MANIFEST_TARGETS = {"reference": "cpu"}
+# The reference device replays the programs of any target, of a core with several those of cpu.
+_REFERENCE = "reference"
+_REPLAYED_FIRST = "cpu"
 
 
-def manifest_target(target: str) -> str:
-    """The target whose manifest a device of `target` runs."""
-    return _MANIFEST_TARGETS.get(target, target)
+def runs(target: str, manifest: str) -> bool:
+    """Whether a device of `target` runs the manifest of that target."""
+    return target in (_REFERENCE, manifest)
 
 
 def deployed_ranks(core: OpenedCore, target: str) -> tuple[RankResources, ...]:
     """The ranks of a target, at least one. Raises ContractError where the core lacks it."""
-    name = manifest_target(target)
+    name = target
+    if target == _REFERENCE:
+        name = _REPLAYED_FIRST if _REPLAYED_FIRST in core.targets else next(iter(core.targets), "")
     deployed = core.targets.get(name)
     if deployed is None:
         raise ContractError(

@@ -22,7 +22,7 @@ from ignition.capture.program import ProgramRecorder
 from ignition.capture.target import Target
 from ignition.capture.tuning import ProgramTuning
 
-_ACCESS: Final = {
+ACCESS: Final = {
     "r": contract.ACCESS_MODE_READ,
     "w": contract.ACCESS_MODE_WRITE,
     "rw": contract.ACCESS_MODE_READ_WRITE,
@@ -117,8 +117,19 @@ class Recorder:
         self._producers[name] = ProgramRecorder(self.buffers, message, self.target)
         return self._producers[name]
 
-    def manifest(self) -> pb.ExecutionManifest:
-        """Plans the workspace and returns the manifest."""
+    @property
+    def retained(self) -> frozenset[str]:
+        """Scratch that is read after a program."""
+        return frozenset(self._retained)
+
+    @property
+    def programs(self) -> tuple[ProgramRecorder, ...]:
+        """All programs so far, and the tuning catalog's after them."""
+        return (*self._programs.values(), *self._producers.values())
+
+    def manifest(self, cuda: pb.CudaTarget | None = None) -> pb.ExecutionManifest:
+        """Plans the workspace and returns the manifest; `cuda` has the functions that nodes name,
+        on cuda targets."""
         programs, producers = self._programs.values(), self._producers.values()
         plan = planner.plan(
             liveness.workspace_tensors(
@@ -136,6 +147,7 @@ class Recorder:
             destinations=self._destinations.values(),
             completions=self._completions.values(),
             workspace_nbytes=plan.arena_nbytes,
+            cuda=cuda,
         )
 
     def _add_destination(self, destination: pb.TransportDestination) -> None:
@@ -197,10 +209,11 @@ def _launch_message(launch: RecordedLaunch, kernels: Sequence[str]) -> pb.Launch
             else pb.Operand(
                 buffer=use.buffer.index + 1,
                 byte_offset=use.buffer.first_byte,
-                access=_ACCESS[spec.access],
+                access=ACCESS[spec.access],
             )
             for use, spec in zip(launch.uses, launch.kernel.operands, strict=True)
         ],
         integers=launch.integers,
         floats=launch.floats,
+        nodes=launch.nodes,
     )

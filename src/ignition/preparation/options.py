@@ -28,6 +28,7 @@ from ignition.preparation.sampling import text_of as sampling_text
 from ignition.preparation.template_choice import BY_CHECKPOINT, TemplateOptions
 
 _CUDA_STORAGES: Final = (WeightStorage.AS_STORED, WeightStorage.BF16)
+ORACLE_OFF: Final = "off"  # of the rebuild manifest's option "oracle"
 TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 # Options of programs that a core may lack; the names are those of `Extents` and `Options`.
 OPTIONAL_PROGRAMS: Final = ("mixed", "scored_prefill", "restore")
@@ -63,6 +64,7 @@ class Options:
     tools: str = chat_syntax.AUTO
     reasoning: str = chat_syntax.AUTO
     template: TemplateOptions = BY_CHECKPOINT
+    oracle: bool = True
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -154,6 +156,8 @@ class Options:
             texts["sampling"] = sampling_text(self.sampling)
         if self.tuning:
             texts["tuning"] = TUNING_ON
+        if not self.oracle:
+            texts["oracle"] = ORACLE_OFF
         for name in SYNTAXES:
             if getattr(syntax, name) != chat_syntax.NONE:
                 texts[name] = getattr(syntax, name)

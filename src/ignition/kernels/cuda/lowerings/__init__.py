@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ignition.kernels.cuda.launches import Lowering
+from ignition.kernels.cuda.launches import Fusion, Lowering
 from ignition.kernels.cuda.lowerings import requests
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
@@ -18,3 +18,6 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "scatter_i32": requests.scatter_i32,
     }
 )
+
+# What does the work of several consecutive launches; the first that fits is taken.
+FUSIONS: Final[tuple[Fusion, ...]] = ()
