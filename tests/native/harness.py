@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios import _native
-from helios.kernels.catalogue import BY_NAME, CATALOGUE
+from helios.kernels.catalogue import BY_NAME
 
 Array = NDArray[Any]
 INSTRUCTION_SETS = _native.instruction_sets()
+_NUMBERS = {name: number for number, (name, *_) in enumerate(_native.catalogue())}
 PAGE = mmap.PAGESIZE
 
 _PROT_NONE = 0
@@ -89,7 +90,7 @@ def add_program(
     operand_starts, integer_starts, float_starts = [0], [0], [0]
     for name, operands, attributes, reals in launches:
         spec = BY_NAME[name]
-        kernels.append(CATALOGUE.index(spec))
+        kernels.append(_NUMBERS[name])
         for operand in spec.operands:
             address, size = operands.get(operand.name, (0, 0))
             addresses.append(address)

@@ -9,10 +9,17 @@ from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helios.runtime.manifest import Packing
+from helios.runtime.reference import unpack as reference
 from ignition.preparation import packing
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import Storage, packed_nbytes
-from ignition.preparation.stored_matrix import StoredMatrix, concatenate, interleave_tiles
+from ignition.preparation.stored_matrix import (
+    StoredMatrix,
+    concatenate,
+    interleave_groups,
+    interleave_tiles,
+)
 
 from .blocks import random_matrix
 from .tiles import unpack
@@ -110,6 +117,31 @@ def test_interleaving_alternates_tiles_of_gate_and_up(storage: Storage) -> None:
         rows = slice(16 * tile, 16 * tile + 16)
         assert _same_bits(values[32 * tile : 32 * tile + 16], gate.dequantise()[rows])
         assert _same_bits(values[32 * tile + 16 : 32 * tile + 32], up.dequantise()[rows])
+
+
+def test_interleaving_alternates_groups_of_gate_and_up_where_rows_are_kept() -> None:
+    gate, up = (random_matrix(Storage.BF16, 24, 32, seed=s) for s in (1, 2))
+    values = interleave_groups(gate, up).dequantise()
+    for group in range(3):
+        rows = slice(8 * group, 8 * group + 8)
+        assert _same_bits(values[16 * group : 16 * group + 8], gate.dequantise()[rows])
+        assert _same_bits(values[16 * group + 8 : 16 * group + 16], up.dequantise()[rows])
+    with pytest.raises(CheckpointError, match="multiple of 8"):
+        interleave_groups(gate.rows(range(20)), up.rows(range(20)))
+
+
+def test_bf16_rows_lie_as_they_are() -> None:
+    matrix = random_matrix(Storage.BF16, 19, 40, seed=3)
+    packed = matrix.rows(range(18, -1, -1)).pack_as_rows()
+    assert (packed.packing, packed.shape) == (Packing.ROWS_BF16, (19, 40))
+    found = reference.unpack(packed.data, packed.packing, 19, 40)
+    assert _same_bits(found, matrix.dequantise()[::-1])
+
+
+@pytest.mark.parametrize(("storage", "width"), [(Storage.F16, 32), (Storage.BF16, 36)])
+def test_other_matrices_do_not_lie_row_by_row(storage: Storage, width: int) -> None:
+    with pytest.raises(CheckpointError, match=f"{width} wide can't lie row by row"):
+        random_matrix(storage, 16, width, seed=0).pack_as_rows()
 
 
 def test_matrices_of_different_form_are_not_joined() -> None:

@@ -70,6 +70,23 @@ def test_linear_silu_mul_reads_alternating_tiles() -> None:
     np.testing.assert_allclose(out.reshape(2, outputs), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_linear_silu_mul_reads_alternating_groups_of_rows() -> None:
+    outputs, width = 16, 8
+    x = random().integers(-3, 4, (2, width)).astype(np.float32)
+    gate, up = random(1).integers(-3, 4, (2, outputs, width)).astype(np.float32)
+    rows = np.concatenate([gate[:8], up[:8], gate[8:], up[8:]])
+    codes = (rows.view(np.uint32) >> 16).astype(np.uint16)
+    weight = PackedMatrix("w", codes.reshape(-1).view(np.uint8), DType.BF16)
+    out = np.zeros(2 * outputs, np.float32)
+    linear_silu_mul(
+        live(2), x.reshape(-1), weight, out,
+        capacity=2, width=width, outputs=outputs, packing=Packing.ROWS_BF16, format=1, out_format=1,
+    )  # fmt: skip
+    g, u = x @ gate.T, x @ up.T
+    expected = g / (1 + np.exp(-g)) * u
+    np.testing.assert_allclose(out.reshape(2, outputs), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_silu_of_a_very_negative_gate_is_zero() -> None:
     gate_up = np.concatenate([np.full((16, 1), -200), np.ones((16, 1))])
     out = np.full(16, 7, np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from helios.errors import ExecutionError
-from helios.runtime.manifest import DType, Packing
+from helios.runtime.manifest import DType, Packing, packed_nbytes
 from helios.runtime.reference.unpack import PackedMatrix, unpack
 
 OUTPUTS, WIDTH = 19, 64  # a partial second tile, two blocks a row
@@ -42,6 +42,14 @@ def test_tiled_bf16() -> None:
     # bf16 by its definition: sign 1, exponent 8 with bias 127, fraction 7
     exponent, fraction = (codes >> 7).astype(int) - 127, codes % 128
     np.testing.assert_array_equal(found, (1 + fraction / 128) * 2.0**exponent)
+
+
+def test_rows_of_bf16() -> None:
+    values = random().integers(-64, 64, (OUTPUTS, WIDTH)).astype(np.float32)
+    codes = (values.view(np.uint32) >> 16).astype(np.uint16)
+    raw = codes.reshape(-1).view(np.uint8)
+    np.testing.assert_array_equal(unpack(raw, Packing.ROWS_BF16, OUTPUTS, WIDTH), values)
+    assert packed_nbytes(Packing.ROWS_BF16, OUTPUTS, WIDTH) == raw.nbytes
 
 
 def test_tiled_q8_0() -> None:

@@ -13,6 +13,8 @@ from typing import Final
 
 Q8_BLOCK: Final = 32
 TILE_OUTPUTS: Final = 16
+# Gate and up rows alternate in groups of this many where a matrix lies row by row.
+ROW_GROUP: Final = 8
 EOS_CAPACITY: Final = 16
 REQUEST_STATE_NBYTES: Final = 128
 # A row of `sampling_rows`: its size and what its lists hold (docs/kernels.md).
@@ -184,7 +186,24 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r target:r wanted:r logits:r out:w rank:w top_tokens:w top_logprobs:w",
         "capacity vocab stride",
     ),
+    _kernel(
+        "rope_and_cache_f16",
+        "rows:r qkv:r positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
+        " queries:w k_plane:w v_plane:w",
+        "capacity q_heads kv_heads head_dim page_tokens table_pages",
+        "epsilon attention_factor",
+    ),
+    _kernel(
+        "attention_f16",
+        "rows:r queries:r positions:r slot:r lanes:r? query_length:r? page_table:r k_plane:r"
+        " v_plane:r out:w",
+        "capacity lane_capacity q_heads kv_heads head_dim page_tokens table_pages window format",
+        "scale",
+    ),
 )
+
+# What only CUDA targets have; the native library refuses them.
+CUDA_ALONE: Final = frozenset({"rope_and_cache_f16", "attention_f16"})
 
 # What these write says how fast the machine is, so no reference has the same.
 MEASURING: Final = frozenset({"tune_linear", "tune_linear_silu_mul"})

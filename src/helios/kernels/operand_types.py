@@ -78,4 +78,9 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "i32: rows slot generation sampled tokens token_counts output_counts; u8: state sampling"
     ),
     "score_ranked": _types("i32: rows target wanted rank top_tokens; f32: logits out top_logprobs"),
+    "rope_and_cache_f16": _types(f"{_HEADS} inverse_frequency q_norm k_norm; f16: queries"),
+    "attention_f16": _types(
+        "i32: rows positions slot lanes query_length page_table; f16: queries k_plane v_plane;"
+        f" {FORMAT}: out"
+    ),
 }

@@ -87,6 +87,7 @@ class Packing(IntEnum):
     TILE16_Q4_0 = 6
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
+    ROWS_BF16 = 9
 
 
 # Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
@@ -98,12 +99,27 @@ _BLOCK_NBYTES = {
     Packing.TILE16_Q4_0: 18,
     Packing.TILE16_Q4_1: 20,
     Packing.TILE16_Q6_K: 36,
+    Packing.ROWS_BF16: 64,
+}
+# What a row's width is a multiple of; 1 where it may be any.
+_WIDTH_MULTIPLE = {
+    Packing.PLAIN: 1,
+    Packing.TILE16_F32: 1,
+    Packing.TILE16_F16: 1,
+    Packing.TILE16_BF16: 2,
+    Packing.ROWS_BF16: 8,  # rows of a multiple of 16 bytes
 }
 
 
+def width_multiple(packing: Packing) -> int:
+    """What the width of a matrix in this layout is a multiple of."""
+    return _WIDTH_MULTIPLE.get(packing, Q8_BLOCK)
+
+
 def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
-    """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
+    """Bytes of a packed matrix [outputs, width], the zero rows of a last tile included."""
+    tile = 1 if packing is Packing.ROWS_BF16 else TILE_OUTPUTS
+    rows = -(-outputs // tile) * tile
     return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
 
 
@@ -153,6 +169,15 @@ class CudaTensorMap:
     swizzle: int
 
 
+@dataclass(frozen=True, slots=True)
+class CudaRowCount:
+    """An i32: the whole rows of `row_nbytes` bytes that a buffer holds from the operand's first
+    byte on."""
+
+    buffer: Operand
+    row_nbytes: int
+
+
 class CudaIntegerWidth(IntEnum):
     """Bits of an integer argument."""
 
@@ -168,8 +193,8 @@ class CudaInteger:
     width: CudaIntegerWidth
 
 
-# An address, an integer, an f32 or a tensor map.
-CudaArgument = Operand | CudaInteger | float | CudaTensorMap
+# An address, an integer, an f32, a tensor map or a count of rows.
+CudaArgument = Operand | CudaInteger | float | CudaTensorMap | CudaRowCount
 
 
 @dataclass(frozen=True, slots=True)

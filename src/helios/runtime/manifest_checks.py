@@ -7,7 +7,7 @@ names the field by its path and the graph or program that it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from helios.contract.fields import refuse
 from helios.contract.model import PreparedContract
@@ -19,6 +19,7 @@ from helios.runtime.checks.extents import (
 )
 from helios.runtime.checks.graphs import check_graph, check_program, check_rankings
 from helios.runtime.checks.launches import check_launches
+from helios.runtime.checks.nodes import check_nodes
 from helios.runtime.checks.places import graph_place, program_places
 from helios.runtime.checks.storage import (
     check_cache,
@@ -57,10 +58,21 @@ def check_manifest(manifest: Manifest, contract: PreparedContract) -> None:
         check_program(program, uses[program.name], at, manifest, contract)
         check_program_extents(program, at, contract)
         check_launches(program, at, manifest, contract)
+        check_nodes(program, at, manifest)
     for at, producer in program_places("tuning", manifest.tuning):
         check_launches(producer, at, manifest, contract)
+        check_nodes(producer, at, manifest)
     check_tuning(manifest, uses)
     check_coverage(contract, manifest)
+
+
+def check_modules(manifest: Manifest, modules: Collection[str]) -> None:
+    """Every function in a module that the rank names; `modules` are their ids."""
+    if manifest.cuda is None:
+        return
+    for index, function in enumerate(manifest.cuda.functions):
+        if function.module not in modules:
+            refuse(f"cuda.functions[{index}].module", f"no module {function.module!r}")
 
 
 def check_weights(manifest: Manifest, nbytes: Mapping[str, int]) -> None:

@@ -32,7 +32,9 @@ from helios.runtime.manifest import (
     Packing,
     StagedDestination,
     packed_nbytes,
+    width_multiple,
 )
+from helios.runtime.node_decoder import decode_target
 from helios.runtime.program_decoder import ProgramDecoder
 from helios.runtime.record_decoder import RecordDecoder, find_buffer
 from helios.schema import execution_pb2
@@ -54,6 +56,7 @@ _LEADING_BY_CLASS = {
     BufferClass.WORKSPACE: (LeadingCount.FIXED,),
     BufferClass.TUNED: (LeadingCount.FIXED,),
     BufferClass.HOST_TABLE: (LeadingCount.FIXED,),
+    BufferClass.COUNTER: (LeadingCount.FIXED,),
 }
 _WORD = (DType.I32, DType.U32)
 
@@ -63,6 +66,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
     ExecutionManifest, like `programs[3].launches[7].operands[1].buffer`."""
     refuse_unknown_fields(message)
     target = name(message.target, "target")
+    cuda = decode_target(message, target)
     arena = integer(message.workspace_nbytes, "workspace_nbytes", high=BUFFER_LIMIT_NBYTES)
     buffers = each(message.buffers, "buffers", lambda m, at: _buffer(m, at, arena))
     unique((buffer.name for buffer in buffers), "buffers", ".name")
@@ -78,7 +82,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
         buffers,
         destinations={destination.name for destination in destinations},
         completions={record.name: record for record in completions},
-        cuda=target != "cpu",
+        cuda=cuda,
     )
     serving = each(message.programs, "programs", programs.decode)
     tuning = each(message.tuning, "tuning", programs.decode)
@@ -93,6 +97,7 @@ def decode_manifest(message: execution_pb2.ExecutionManifest) -> Manifest:
         destinations={destination.name: destination for destination in destinations},
         completions={record.name: record for record in completions},
         workspace_nbytes=arena,
+        cuda=cuda,
     )
 
 
@@ -105,6 +110,8 @@ def _buffer(message: Any, where: str, arena: int) -> Buffer:
         refuse(join(where, "leading"), f"a {kind.name} buffer can't lead with {leading.name}")
     if packing is not Packing.PLAIN and kind is not BufferClass.WEIGHT:
         refuse(join(where, "packing"), f"{packing.name} belongs to weights, not to {kind.name}")
+    if kind is BufferClass.COUNTER and dtype not in _WORD:
+        refuse(join(where, "dtype"), f"counters have 32 bits, {dtype.name} doesn't")
     nbytes = _shape_nbytes(message, where, dtype, packing)
     if message.nbytes != nbytes:
         refuse(join(where, "nbytes"), f"is {message.nbytes}, but the shape takes {nbytes}")
@@ -140,8 +147,8 @@ def _shape_nbytes(message: Any, where: str, dtype: DType, packing: Packing) -> i
     else:
         if len(shape) != 2:
             refuse(path, f"{packing.name} packs a matrix, not {len(shape)} dimensions")
-        multiple = 2 if packing is Packing.TILE16_BF16 else Q8_BLOCK
-        if packing not in (Packing.TILE16_F32, Packing.TILE16_F16) and shape[1] % multiple:
+        multiple = width_multiple(packing)
+        if shape[1] % multiple:
             refuse(f"{path}[1]", f"{shape[1]} is no multiple of {multiple}")
         nbytes = packed_nbytes(packing, shape[0], shape[1])
     if nbytes > BUFFER_LIMIT_NBYTES:

@@ -17,14 +17,17 @@ from helios.runtime.manifest import (
     Buffer,
     BufferClass,
     CompletionRecord,
+    CudaNode,
+    CudaTarget,
     Launch,
     Operand,
     Program,
 )
+from helios.runtime.node_decoder import NodeDecoder
+from helios.runtime.operand_decoder import decode_operand
 
 BATCH_LIMIT = 1 << 16
 _ACCESS = {"r": AccessMode.READ, "w": AccessMode.WRITE, "rw": AccessMode.READ_WRITE}
-_READ_ONLY = (BufferClass.WEIGHT, BufferClass.INPUT, BufferClass.HOST_TABLE)
 
 
 class ProgramDecoder:
@@ -37,12 +40,12 @@ class ProgramDecoder:
         *,
         destinations: Set[str],
         completions: Mapping[str, CompletionRecord],
-        cuda: bool,
+        cuda: CudaTarget | None,
     ) -> None:
         self._buffers = buffers
         self._destinations = destinations
         self._completions = completions
-        self._cuda = cuda
+        self._nodes = None if cuda is None else NodeDecoder(buffers, cuda)
         self._kernels = each(kernels, "kernels", _kernel)
         unique((spec.name for spec in self._kernels), "kernels", ".name")
         self._operands: dict[tuple[int, int, int, str], Operand] = {}
@@ -110,9 +113,19 @@ class ProgramDecoder:
         for position, value in enumerate(floats):
             if not math.isfinite(value):
                 refuse(f"{program}.launches[{number}].floats[{position}]", f"{value} is not finite")
-        if message.HasField("cuda") != self._cuda:
-            refuse(f"{program}.launches[{number}].cuda", "belongs to cuda targets and to all there")
-        return Launch(spec, self._launch_operands(message, spec, program, number), integers, floats)
+        operands = self._launch_operands(message, spec, program, number)
+        nodes = self._launch_nodes(message, f"{program}.launches[{number}]")
+        return Launch(spec, operands, integers, floats, nodes)
+
+    def _launch_nodes(self, message: Any, launch: str) -> tuple[CudaNode, ...]:
+        if not message.nodes:
+            return ()
+        decoder = self._nodes
+        if decoder is None:
+            refuse(f"{launch}.nodes", "belong to cuda targets")
+        return tuple(
+            decoder.decode(node, launch, number) for number, node in enumerate(message.nodes)
+        )
 
     def _launch_operands(
         self, message: Any, spec: KernelSpec, program: str, launch: int
@@ -145,30 +158,18 @@ class ProgramDecoder:
         return tuple(operands)
 
     def _new_operand(self, message: Any, program: str, launch: int, position: int) -> Operand:
-        if message.buffer > len(self._buffers):
-            refuse(
-                _operand_path(program, launch, position, "buffer"), f"no buffer {message.buffer}"
-            )
-        buffer = self._buffers[message.buffer - 1]
-        access = enum(
-            AccessMode, message.access, _operand_path(program, launch, position, "access")
+        operand = decode_operand(
+            message,
+            self._buffers,
+            lambda field: _operand_path(program, launch, position, field),
         )
-        if access.writes and buffer.buffer_class in _READ_ONLY:
+        buffer = self._buffers[operand.buffer]
+        if buffer.buffer_class is BufferClass.COUNTER:
             refuse(
-                _operand_path(program, launch, position, "access"),
-                f"writes {buffer.name!r}, which is {buffer.buffer_class.name}",
+                _operand_path(program, launch, position, "buffer"),
+                f"{buffer.name!r} counts for nodes, and is no kernel's operand",
             )
-        if message.byte_offset >= buffer.nbytes:
-            refuse(
-                _operand_path(program, launch, position, "byte_offset"),
-                f"{message.byte_offset} is past the {buffer.nbytes} bytes of {buffer.name!r}",
-            )
-        if message.byte_offset % buffer.dtype.alignment:
-            refuse(
-                _operand_path(program, launch, position, "byte_offset"),
-                f"{message.byte_offset} splits an element of {buffer.name!r}",
-            )
-        return Operand(message.buffer - 1, message.byte_offset, access)
+        return operand
 
     def _refuse_count(
         self, program: str, launch: int, field: str, count: int, spec: KernelSpec

@@ -5,6 +5,8 @@ Used by `NativeModel` and by inspection; nothing is allocated here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.protobuf.message import DecodeError
 
 from helios.core import OpenedCore, ResourceKind
@@ -59,3 +61,12 @@ def read_manifest(core: OpenedCore, rank: RankResources) -> Manifest:
             f"is no ExecutionManifest ({error})", where=f"resource {rank.manifest_resource!r}"
         ) from error
     return decode_manifest(message)
+
+
+def read_modules(core: OpenedCore, rank: RankResources) -> Mapping[str, bytes]:
+    """Content of a rank's executable modules by id; none on targets whose kernels are the
+    device's own. Raises CoreError."""
+    return {
+        module: bytes(core.read_resource(module, ResourceKind.MODULE))
+        for module in rank.module_resources
+    }

@@ -152,19 +152,29 @@ class CudaTensorMap(_message.Message):
     swizzle: int
     def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., dtype: _Optional[_Union[DType, str]] = ..., columns: _Optional[int] = ..., box: _Optional[_Iterable[int]] = ..., swizzle: _Optional[int] = ...) -> None: ...
 
+class CudaRowCount(_message.Message):
+    __slots__ = ("buffer", "row_nbytes")
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    ROW_NBYTES_FIELD_NUMBER: _ClassVar[int]
+    buffer: Operand
+    row_nbytes: int
+    def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., row_nbytes: _Optional[int] = ...) -> None: ...
+
 class CudaArgument(_message.Message):
-    __slots__ = ("buffer", "int32", "int64", "float32", "tensor_map")
+    __slots__ = ("buffer", "int32", "int64", "float32", "tensor_map", "row_count")
     BUFFER_FIELD_NUMBER: _ClassVar[int]
     INT32_FIELD_NUMBER: _ClassVar[int]
     INT64_FIELD_NUMBER: _ClassVar[int]
     FLOAT32_FIELD_NUMBER: _ClassVar[int]
     TENSOR_MAP_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
     buffer: Operand
     int32: int
     int64: int
     float32: float
     tensor_map: CudaTensorMap
-    def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., int32: _Optional[int] = ..., int64: _Optional[int] = ..., float32: _Optional[float] = ..., tensor_map: _Optional[_Union[CudaTensorMap, _Mapping]] = ...) -> None: ...
+    row_count: CudaRowCount
+    def __init__(self, buffer: _Optional[_Union[Operand, _Mapping]] = ..., int32: _Optional[int] = ..., int64: _Optional[int] = ..., float32: _Optional[float] = ..., tensor_map: _Optional[_Union[CudaTensorMap, _Mapping]] = ..., row_count: _Optional[_Union[CudaRowCount, _Mapping]] = ...) -> None: ...
 
 class CudaFunction(_message.Message):
     __slots__ = ("module", "function", "threads", "shared_nbytes")

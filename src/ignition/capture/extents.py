@@ -119,6 +119,26 @@ def _attention(a: Attributes) -> dict[str, Need]:
     return {**_heads(a), "out": out}
 
 
+def _f16(*shape: int) -> Need:
+    return Need(pb.DTYPE_F16, dense_nbytes(pb.DTYPE_F16, shape))
+
+
+def _rope_and_cache_f16(a: Attributes) -> dict[str, Need]:
+    queries = _f16(a["capacity"], a["q_heads"] * a["head_dim"])
+    return {**_rope_and_cache(a), "queries": queries}
+
+
+def _attention_f16(a: Attributes) -> dict[str, Need]:
+    by_rows = _attention(a)
+    del by_rows["qkv"]
+    return {
+        **by_rows,
+        "queries": _f16(a["capacity"], a["q_heads"] * a["head_dim"]),
+        "lanes": i32(1),
+        "query_length": i32(a["lane_capacity"]),
+    }
+
+
 def _linear_tuned(a: Attributes) -> dict[str, Need]:
     return {**_linear(a), "tuning": i32(1)}
 
@@ -185,6 +205,8 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "linear_silu_mul": _linear_silu_mul,
     "rope_and_cache": _rope_and_cache,
     "attention": _attention,
+    "rope_and_cache_f16": _rope_and_cache_f16,
+    "attention_f16": _attention_f16,
     "linear_tuned": _linear_tuned,
     "linear_silu_mul_tuned": _linear_silu_mul_tuned,
     "tune_linear": _tune_linear,

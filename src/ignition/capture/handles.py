@@ -41,15 +41,22 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q4_0: 18,
     pb.PACKING_TILE16_Q4_1: 20,
     pb.PACKING_TILE16_Q6_K: 36,
+    pb.PACKING_ROWS_BF16: 64,
 }
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
-    {pb.PACKING_TILE16_F32, pb.PACKING_TILE16_F16, pb.PACKING_TILE16_BF16}
+    {
+        pb.PACKING_TILE16_F32,
+        pb.PACKING_TILE16_F16,
+        pb.PACKING_TILE16_BF16,
+        pb.PACKING_ROWS_BF16,
+    }
 )
 
 
 def packed_nbytes(packing: int, outputs: int, width: int) -> int:
-    """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
+    """Bytes of a packed matrix [outputs, width], the zero rows of a last tile included."""
+    tile = 1 if packing == pb.PACKING_ROWS_BF16 else TILE_OUTPUTS
+    rows = -(-outputs // tile) * tile
     return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
 
 

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from helios.kernels.catalogue import TILE_OUTPUTS
+from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
+from helios.schema import execution_pb2
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import (
     BLOCK,
@@ -109,6 +110,19 @@ class StoredMatrix:
         data = pack_rows(self.storage, self.row_bytes, self.shape[1])
         return PackedMatrix(self.storage.packing, self.shape, data)
 
+    def pack_as_rows(self) -> PackedMatrix:
+        """The matrix row by row, in the one storage that has this packing, BF16.
+
+        Raises CheckpointError for another storage, or rows that aren't a multiple of 16 bytes.
+        """
+        if self.storage is not Storage.BF16 or self.shape[1] % ROW_GROUP:
+            raise CheckpointError(
+                f"a {self.storage.value} matrix {self.shape[1]} wide can't lie row by row",
+                remedy=f"Store it as bf16, with a width that is a multiple of {ROW_GROUP}",
+            )
+        data = np.ascontiguousarray(self.row_bytes).reshape(-1)
+        return PackedMatrix(execution_pb2.PACKING_ROWS_BF16, self.shape, data)
+
 
 def concatenate(matrices: Sequence[StoredMatrix]) -> StoredMatrix:
     """Puts rows below rows: query, key and value become one matrix.
@@ -125,15 +139,24 @@ def interleave_tiles(gate: StoredMatrix, up: StoredMatrix) -> StoredMatrix:
 
     Raises CheckpointError if the two differ in form or their rows aren't whole tiles.
     """
+    return _interleave(gate, up, TILE_OUTPUTS)
+
+
+def interleave_groups(gate: StoredMatrix, up: StoredMatrix) -> StoredMatrix:
+    """As `interleave_tiles`, in the groups of 8 rows of a matrix that lies row by row."""
+    return _interleave(gate, up, ROW_GROUP)
+
+
+def _interleave(gate: StoredMatrix, up: StoredMatrix, together: int) -> StoredMatrix:
     storage, width = _shared_form([gate, up])
     outputs = gate.shape[0]
-    if up.shape[0] != outputs or outputs % TILE_OUTPUTS:
+    if up.shape[0] != outputs or outputs % together:
         raise CheckpointError(
             f"gate has {outputs} rows and up has {up.shape[0]}; both must have the same "
-            f"multiple of {TILE_OUTPUTS}"
+            f"multiple of {together}"
         )
-    tiles = [m.row_bytes.reshape(outputs // TILE_OUTPUTS, 1, TILE_OUTPUTS, -1) for m in (gate, up)]
-    rows = np.concatenate(tiles, axis=1).reshape(2 * outputs, -1)
+    groups = [m.row_bytes.reshape(outputs // together, 1, together, -1) for m in (gate, up)]
+    rows = np.concatenate(groups, axis=1).reshape(2 * outputs, -1)
     return StoredMatrix(storage, (2 * outputs, width), rows)
 
 

@@ -140,6 +140,12 @@ class CpuDevice:
         floats: list[float] = []
         starts: list[tuple[int, int, int]] = [(0, 0, 0)]
         for launch in program.launches:
+            if launch.kernel.name not in _LIBRARY_KERNELS:
+                raise ContractError(
+                    f"the native library has no kernel {launch.kernel.name}",
+                    where=f"program {program.name}",
+                    remedy="Run the core on the device that it was prepared for",
+                )
             kernels.append(_LIBRARY_KERNELS[launch.kernel.name])
             for operand in launch.operands:
                 buffers.append(_ABSENT if operand is None else operand.buffer)

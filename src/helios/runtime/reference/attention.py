@@ -1,4 +1,5 @@
-"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`.
+"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`, and the
+forms of both that CUDA targets have.
 
 The attention is a plain masked softmax over a slot's gathered history; the catalogue's page-wise
 online softmax gives the same numbers up to rounding.
@@ -6,7 +7,10 @@ online softmax gives the same numbers up to rounding.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
 from helios.runtime.reference.normalisation import normalised
@@ -20,6 +24,63 @@ def rope_and_cache(
 ) -> None:  # fmt: skip
     """Norms and rotates queries and keys in place, and stores keys and values in the cache. Inert
     rows (position −1) stay as they are."""
+    turned = _turned_heads(
+        rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity, q_heads, kv_heads,
+        head_dim, epsilon, attention_factor,
+    )  # fmt: skip
+    live = live_rows(rows, capacity)
+    split = rows_of(qkv, live, (q_heads + 2 * kv_heads) * head_dim)
+    split = split.reshape(live, q_heads + 2 * kv_heads, head_dim)
+    split[turned.rows, :q_heads] = turned.queries
+    split[turned.rows, q_heads : q_heads + kv_heads] = turned.keys
+    page, offset = _cache_places(
+        positions[turned.rows], slot[turned.rows], page_table, page_tokens, table_pages
+    )
+    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
+    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
+    stored = (page >= 0) & (page < len(k_pages))
+    k_pages[page[stored], :, :, offset[stored]] = turned.keys[stored]
+    v_pages[page[stored], :, offset[stored], :] = turned.values[stored]
+
+
+def rope_and_cache_f16(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, inverse_frequency: F32,
+    q_norm: F32 | None, k_norm: F32 | None, queries: F32, k_plane: F32, v_plane: F32,
+    *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
+    table_pages: int, epsilon: float, attention_factor: float,
+) -> None:  # fmt: skip
+    """As `rope_and_cache`; rotated queries go to `queries`, `qkv` stays, both planes are
+    [pages, kv_heads, page_tokens, head_dim]."""
+    turned = _turned_heads(
+        rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity, q_heads, kv_heads,
+        head_dim, epsilon, attention_factor,
+    )  # fmt: skip
+    live = live_rows(rows, capacity)
+    out = rows_of(queries, live, q_heads * head_dim).reshape(live, q_heads, head_dim)
+    out[turned.rows] = turned.queries
+    page, offset = _cache_places(
+        positions[turned.rows], slot[turned.rows], page_table, page_tokens, table_pages
+    )
+    for plane, heads in ((k_plane, turned.keys), (v_plane, turned.values)):
+        pages = plane.reshape(-1, kv_heads, page_tokens, head_dim)
+        stored = (page >= 0) & (page < len(pages))
+        pages[page[stored], :, offset[stored], :] = heads[stored]
+
+
+class _TurnedHeads(NamedTuple):
+    """Heads of the rows that aren't inert, queries and keys normed and rotated."""
+
+    rows: NDArray[np.intp]
+    queries: F32
+    keys: F32
+    values: F32
+
+
+def _turned_heads(
+    rows: I32, qkv: F32, positions: I32, inverse_frequency: F32, q_norm: F32 | None,
+    k_norm: F32 | None, capacity: int, q_heads: int, kv_heads: int, head_dim: int, epsilon: float,
+    attention_factor: float,
+) -> _TurnedHeads:  # fmt: skip
     live = live_rows(rows, capacity)
     active = np.flatnonzero(positions[:live] >= 0)
     heads = q_heads + 2 * kv_heads
@@ -29,20 +90,12 @@ def rope_and_cache(
         queries = normalised(queries, q_norm[:head_dim], epsilon)
     if k_norm is not None:
         keys = normalised(keys, k_norm[:head_dim], epsilon)
-    position = positions[active]
-    angle = position[:, None].astype(np.float32) * inverse_frequency[: head_dim // 2]
+    angle = positions[active, None].astype(np.float32) * inverse_frequency[: head_dim // 2]
     cosine = (np.cos(angle) * np.float32(attention_factor))[:, None]
     sine = (np.sin(angle) * np.float32(attention_factor))[:, None]
-    split[active, :q_heads] = _rotated(queries, cosine, sine)
-    keys = _rotated(keys, cosine, sine)
-    split[active, q_heads : q_heads + kv_heads] = keys
-
-    page, offset = _cache_places(position, slot[active], page_table, page_tokens, table_pages)
-    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
-    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
-    stored = (page >= 0) & (page < len(k_pages))
-    k_pages[page[stored], :, :, offset[stored]] = keys[stored]
-    v_pages[page[stored], :, offset[stored], :] = values[stored]
+    return _TurnedHeads(
+        active, _rotated(queries, cosine, sine), _rotated(keys, cosine, sine), values
+    )
 
 
 def _rotated(heads: F32, cosine: F32, sine: F32) -> F32:
@@ -72,12 +125,47 @@ def attention(
     live = live_rows(rows, capacity)
     heads = q_heads + 2 * kv_heads
     queries = rows_of(qkv, live, heads * head_dim).reshape(live, heads, head_dim)[:, :q_heads]
+    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
+    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
+    _attend_all(
+        queries, positions[:live], slot[:live], page_table, k_pages, v_pages, out,
+        page_tokens, table_pages, window, scale,
+    )  # fmt: skip
+
+
+def attention_f16(
+    rows: I32, queries: F32, positions: I32, slot: I32, lanes: I32 | None,
+    query_length: I32 | None, page_table: I32, k_plane: F32, v_plane: F32, out: F32,
+    *, capacity: int, lane_capacity: int, q_heads: int, kv_heads: int, head_dim: int,
+    page_tokens: int, table_pages: int, window: int, format: int, scale: float,
+) -> None:  # fmt: skip
+    """As `attention`, of queries alone and planes [pages, kv_heads, page_tokens, head_dim]. Rows
+    that no lane has are left as they are."""
+    live = live_rows(rows, capacity)
+    if lanes is not None and query_length is not None:
+        lengths = np.maximum(query_length[: live_rows(lanes, lane_capacity)], 0)
+        live = min(live, int(lengths.sum()))
+    k_pages, v_pages = (
+        plane.reshape(-1, kv_heads, page_tokens, head_dim) for plane in (k_plane, v_plane)
+    )
+    _attend_all(
+        rows_of(queries, live, q_heads * head_dim).reshape(live, q_heads, head_dim),
+        positions[:live], slot[:live], page_table, k_pages.swapaxes(2, 3), v_pages, out,
+        page_tokens, table_pages, window, scale,
+    )  # fmt: skip
+
+
+def _attend_all(
+    queries: F32, positions: I32, slot: I32, page_table: I32, k_pages: F32, v_pages: F32,
+    out: F32, page_tokens: int, table_pages: int, window: int, scale: float,
+) -> None:  # fmt: skip
+    """Slot by slot; `k_pages [pages, Hkv, D, PT]`, `v_pages [pages, Hkv, PT, D]`."""
+    live, q_heads, head_dim = queries.shape
+    kv_heads = k_pages.shape[1]
     result = rows_of(out, live, q_heads * head_dim).reshape(live, q_heads, head_dim)
     result[:] = 0
     tables = page_table[: len(page_table) // table_pages * table_pages].reshape(-1, table_pages)
-    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
-    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
-    active = np.where(positions[:live] >= 0, slot[:live], -1)
+    active = np.where(positions >= 0, slot, -1)
     for one in np.unique(active[active >= 0]):
         mine = np.flatnonzero(active == one)
         position = positions[mine]

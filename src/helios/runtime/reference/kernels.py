@@ -44,6 +44,8 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "initialize_sampling": sampling_rows.initialize_sampling,
     "sample_processed": processing.sample_processed,
     "count_sampled": sampling_rows.count_sampled,
+    "rope_and_cache_f16": attention.rope_and_cache_f16,
+    "attention_f16": attention.attention_f16,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {

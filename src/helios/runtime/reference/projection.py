@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from helios.kernels.catalogue import TILE_OUTPUTS
+from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
+from helios.runtime.manifest import Packing
 from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
 from helios.runtime.reference.unpack import PackedMatrix
 
@@ -50,11 +51,12 @@ def linear_silu_mul(
     rows: I32, x: F32, weight: PackedMatrix, out: F32,
     *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
 ) -> None:  # fmt: skip
-    """`silu(gate) · up`; the matrix holds alternating tiles of gate and up rows."""
+    """`silu(gate) · up`; the matrix holds gate and up rows in turn, a tile or a group at a time."""
     live = live_rows(rows, capacity)
     both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
-    tiles = both.reshape(live, outputs // TILE_OUTPUTS, 2, TILE_OUTPUTS)
-    gate, up = tiles[:, :, 0], tiles[:, :, 1]
+    together = ROW_GROUP if packing == Packing.ROWS_BF16 else TILE_OUTPUTS
+    pairs = both.reshape(live, outputs // together, 2, together)
+    gate, up = pairs[:, :, 0], pairs[:, :, 1]
     # exp(−gate) overflows to infinity for very negative gates, where silu is rightly −0.
     with np.errstate(over="ignore"):
         rows_of(out, live, outputs)[:] = (gate / (1 + np.exp(-gate)) * up).reshape(live, outputs)

@@ -59,6 +59,9 @@ def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F
             raise ValueError(f"a plain matrix of dtype {dtype} has no float32 form")
         (elements,) = _planes(raw, [((outputs, width), _ELEMENT_TYPES[dtype])])
         return _floats(elements)
+    if packing == Packing.ROWS_BF16:
+        (elements,) = _planes(raw, [((outputs, width), np.uint16)])
+        return _floats(elements)
     tiles = -(-outputs // TILE_OUTPUTS)
     if packing in (Packing.TILE16_F32, Packing.TILE16_F16):
         element = np.float32 if packing == Packing.TILE16_F32 else np.float16

@@ -78,8 +78,17 @@ class TensorMap:
     columns: int
 
 
+@dataclass(frozen=True)
+class RowsOf:
+    """How many whole rows of `row_nbytes` bytes an operand holds, from its first byte to its
+    buffer's end, as an i32: known when the buffers are allocated, not before."""
+
+    operand: str
+    row_nbytes: int
+
+
 # An int is passed as the function's parameter says (i32 or i64), a float as f32.
-Argument = At | Scratch | Counters | TensorMap | int | float
+Argument = At | Scratch | Counters | TensorMap | RowsOf | int | float
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""Launches of the CUDA target as tests run them without a GPU: interpreted, and compiled.
+
+`run` gives a case of `tests.native` to Triton's interpreter (`interpreter`) and returns what its
+operands hold afterwards; `compiled` compiles what the lowering asks for. Both need Triton: a test
+module that uses them begins with `pytest.importorskip("triton", reason=WITHOUT_TRITON)`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.native.harness import Array, Case
+
+if TYPE_CHECKING:
+    from ignition.kernels.cuda.compile import CompiledKernel
+    from ignition.kernels.cuda.launches import CudaKernel
+
+WITHOUT_TRITON = "the extra cuda-prepare isn't installed: no kernel of the CUDA target was run"
+ROOT = Path(__file__).parents[3]
+
+
+@cache
+def _interpreter() -> subprocess.Popen[bytes]:
+    """The process that interprets, one a test process."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, sys.path)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.ignition.cuda.interpreter"],
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+    assert process.stdin is not None
+    atexit.register(process.wait)
+    atexit.register(process.stdin.close)  # before the wait: last registered, first called
+    return process
+
+
+def run(case: Case, *, lowering: str | None = None, descending: bool = False) -> dict[str, Array]:
+    """Every operand after the launches of the case's lowering, or of another one
+    (`module:function`). Programs of a grid run in ascending order, or in descending.
+
+    Raises AssertionError with the interpreter's traceback for whatever went wrong there.
+    """
+    process = _interpreter()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    request = (
+        lowering or case.kernel, case.kernel, dict(case.integers), dict(case.floats),
+        dict(case.operands), descending,
+    )  # fmt: skip
+    pickle.dump(request, process.stdin)
+    process.stdin.flush()
+    answer: Any = pickle.load(process.stdout)
+    if isinstance(answer, str):
+        raise AssertionError(answer)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def lowered(case: Case, *, architecture: str = "sm_90") -> list[CudaKernel]:
+    """What the lowering makes of the case's launch."""
+    from ignition.kernels.cuda.launches import ARCHITECTURES, CatalogueLaunch
+    from ignition.kernels.cuda.lowerings import LOWERINGS
+
+    launch = CatalogueLaunch(
+        case.kernel, case.integers, case.floats, frozenset(case.operands),
+        ARCHITECTURES[architecture],
+    )  # fmt: skip
+    return list(LOWERINGS[case.kernel](launch))
+
+
+_compiled: dict[tuple[str, str], CompiledKernel] = {}
+
+
+def compiled(case: Case, *, architecture: str = "sm_90") -> list[CompiledKernel]:
+    """Every kernel of the case's launch, compiled; equal requests once a process."""
+    from ignition.kernels.cuda.compile import compile
+
+    found = []
+    for kernel in lowered(case, architecture=architecture):
+        key = (kernel.request.name, architecture)
+        if key not in _compiled:
+            _compiled[key] = compile(kernel.request, architecture)
+        found.append(_compiled[key])
+    return found
+
+
+def resources(kernel: CompiledKernel) -> dict[str, int]:
+    """What the assembler says of a cubin: `REG` registers a thread, `STACK` bytes of spilled
+    registers and local arrays, `SHARED` bytes."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.cubin)
+        file.flush()
+        listing = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    lines = listing.splitlines()
+    at = next(i for i, line in enumerate(lines) if f"Function {kernel.function}:" in line)
+    return {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", lines[at + 1])}
