@@ -50,7 +50,7 @@ class ModelParts:
 
     def load(
         self,
-        target: Target = CPU,
+        target: str = "cpu",
         *,
         instruction_set: str | None = None,
         threads: int | None = 1,
@@ -88,7 +88,7 @@ def capture(
     source: Path,
     storage: WeightStorage = WeightStorage.AS_STORED,
     extents: Extents = TINY_EXTENTS,
-    target: str = "cpu",
+    target: Target = CPU,
 ) -> ModelParts:
     """Records and packs a checkpoint (folder or GGUF file)."""
     checkpoint = open_checkpoint(source)
