@@ -22,11 +22,6 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
     changed = pb.ExecutionManifest()
     changed.CopyFrom(message)
     changed.target = TARGET
-    state = next(
-        number
-        for number, buffer in enumerate(changed.buffers, 1)
-        if buffer.buffer_class == pb.BUFFER_CLASS_STATE
-    )
     counters = _buffer(changed, "counters", pb.BUFFER_CLASS_COUNTER, pb.DTYPE_I32, (_COUNTERS,), 4)
     scratch = _buffer(
         changed, "scratch", pb.BUFFER_CLASS_WORKSPACE, pb.DTYPE_BF16, _SCRATCH_SHAPE, 2
@@ -61,7 +56,7 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
                 else:
                     node.arguments.add(int64=0)
             if number == 0:
-                _add_all_kinds(node, counters, scratch, state, launch)
+                _add_all_kinds(node, counters, scratch)
     work = {
         changed.cuda.functions[index].function: (*sizes, *_HIDDEN)
         for sizes, index in functions.items()
@@ -70,13 +65,8 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
     return changed, {TRANSPORT: cubin(transport), WORK: cubin(work)}
 
 
-def _add_all_kinds(
-    node: pb.CudaNode, counters: int, scratch: int, state: int, launch: pb.Launch
-) -> None:
+def _add_all_kinds(node: pb.CudaNode, counters: int, scratch: int) -> None:
     both, read = contract.ACCESS_MODE_READ_WRITE, contract.ACCESS_MODE_READ
-    counted = next((o for o in launch.operands if o.buffer == state), None) or pb.Operand(
-        buffer=scratch, access=read
-    )
     node.arguments.add(buffer=pb.Operand(buffer=counters, access=both))
     node.arguments.add(buffer=pb.Operand(buffer=scratch, access=both, byte_offset=64))
     node.arguments.add(int32=-1)
