@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ignition.kernels.cuda.launches import Lowering
+from ignition.kernels.cuda.launches import Fusion, Lowering
 from ignition.kernels.cuda.lowerings import pages, requests, sampling_rows, selection
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
@@ -30,3 +30,6 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "slice_rows": selection.slice_rows,
     }
 )
+
+# What does the work of several consecutive launches; the first that fits is taken.
+FUSIONS: Final[tuple[Fusion, ...]] = ()
