@@ -11,10 +11,14 @@ from types import MappingProxyType
 from typing import Final
 
 from ignition.kernels.cuda.launches import Lowering
-from ignition.kernels.cuda.lowerings import requests
+from ignition.kernels.cuda.lowerings import requests, sampling
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
+        "sample": sampling.sample,
+        "sample_processed": sampling.sample_processed,
         "scatter_i32": requests.scatter_i32,
+        "score": sampling.score,
+        "score_ranked": sampling.score_ranked,
     }
 )
