@@ -11,28 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helios.kernels.catalogue import BY_NAME
-from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.reference.sampling_rows import SAMPLING_ROW
 from tests.native import request_cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
+from tests.native.reference import by_reference
 
 ISA = INSTRUCTION_SETS[0]
 # The sanitizers' run has no profile that says so.
 no_deadline = settings(deadline=None)
 # Numbers that are indices into something small, and some that aren't.
 INDEX = st.one_of(st.integers(-2, 12), st.sampled_from([-(2**31), 2**31 - 1]))
-
-
-def by_reference(case: Case) -> dict[str, Array]:
-    """Every operand as the reference leaves it."""
-    memory = {name: array.copy() for name, array in case.operands.items()}
-    flat = [
-        None if operand.name not in memory else memory[operand.name].reshape(-1)
-        for operand in BY_NAME[case.kernel].operands
-    ]
-    KERNELS[case.kernel](*flat, **case.integers, **case.floats)
-    return memory
 
 
 def check(case: Case, *, threads: int = 2) -> None:

@@ -93,6 +93,10 @@ def test_commit_of_a_chunk_that_does_not_sample() -> None:
     assert struct.unpack_from("<6i", row_of(state, 1)) == (0, 5, 0, 3, 4, 0)
 
 
+def test_commit_never_takes_the_unused_marker_for_an_end() -> None:
+    assert run_commit(admitted(), token=-1) == (lane_row(), -1, -0.25)
+
+
 @pytest.mark.parametrize(
     ("token", "emitted", "finish"),
     [(2, 0, DeviceFinish.EOS), (7, 2, DeviceFinish.LIMIT), (2, 2, DeviceFinish.EOS)],

@@ -52,7 +52,8 @@ _memory = Memory()
 
 def _install() -> None:
     """Puts checks around the interpreter's accesses, and mends what it computes otherwise than a
-    GPU: bf16 is rounded to nearest even, and its products are those of its values."""
+    GPU: bf16 is rounded to nearest even, its products are those of its values, and a condition
+    stays one."""
     loads, stores = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
     adds, swaps = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas
     casts, dots = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
@@ -96,10 +97,15 @@ def _install() -> None:
 
         return dots(self, wide(a), wide(b), d, precision, imprecise)
 
+    def splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+        # What a comparison gave is bool, though it is declared as what was compared.
+        data = np.full(ret_ty.shape, arg.data.reshape(-1)[0], dtype=arg.data.dtype)
+        return TensorHandle(data, arg.dtype.scalar)
+
     replacements: dict[str, Any] = {
         "create_masked_load": masked_load, "create_masked_store": masked_store,
         "create_atomic_rmw": atomic_rmw, "create_atomic_cas": atomic_cas, "cast_impl": cast,
-        "create_fp_to_fp": fp_to_fp, "create_dot": dot,
+        "create_fp_to_fp": fp_to_fp, "create_dot": dot, "create_splat": splat,
     }  # fmt: skip
     for name, function in replacements.items():
         assert hasattr(InterpreterBuilder, name), name

@@ -145,7 +145,8 @@ def commit(
             if sampled is None or sampled[lane]:
                 row["pending_token"] = tokens[lane]
                 row["emitted"] += 1
-                if tokens[lane] in row["eos_ids"]:
+                # An unused entry is −1, which ends nothing.
+                if tokens[lane] >= 0 and tokens[lane] in row["eos_ids"]:
                     row["finished"] = DeviceFinish.EOS
                 elif row["emitted"] >= row["output_limit"]:
                     row["finished"] = DeviceFinish.LIMIT

@@ -1,6 +1,6 @@
 """Which CUDA launches each catalogue kernel becomes, by its name.
 
-Adds names alone; what a lowering decides is in the module that it comes from. Importing this
+Holds names alone; what a lowering decides is in the module that it comes from. Importing this
 package imports Triton (extra `cuda-prepare`).
 """
 
@@ -11,14 +11,26 @@ from types import MappingProxyType
 from typing import Final
 
 from ignition.kernels.cuda.launches import Lowering
-from ignition.kernels.cuda.lowerings import requests, sampling
+from ignition.kernels.cuda.lowerings import pages, requests, sampling, sampling_rows, selection
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
+        "commit": requests.commit,
+        "copy_rows": pages.copy_rows,
+        "count_sampled": sampling_rows.count_sampled,
+        "initialize_requests": requests.initialize_requests,
+        "initialize_sampling": sampling_rows.initialize_sampling,
+        "load_page": pages.load_page,
+        "load_pending": requests.load_pending,
+        "merge_pending": requests.merge_pending,
         "sample": sampling.sample,
         "sample_processed": sampling.sample_processed,
+        "save_page": pages.save_page,
         "scatter_i32": requests.scatter_i32,
         "score": sampling.score,
         "score_ranked": sampling.score_ranked,
+        "select_last": selection.select_last,
+        "set_pending": requests.set_pending,
+        "slice_rows": selection.slice_rows,
     }
 )

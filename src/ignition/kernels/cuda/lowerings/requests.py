@@ -1,33 +1,101 @@
-"""Lowerings of the launches that move requests: values from the host, state, pages, rows."""
+"""Lowerings of the launches on request state: scatters, admission, pending tokens, commit."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from helios.kernels.catalogue import REQUEST_STATE_NBYTES
 from ignition.kernels.cuda import requests as kernels
-from ignition.kernels.cuda.compile import KernelRequest
-from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKernel, RowsOf
+from ignition.kernels.cuda.launches import CatalogueLaunch, CudaKernel
+from ignition.kernels.cuda.lowerings.building import (
+    WORD_NBYTES,
+    Typed,
+    capacity,
+    integers,
+    rows_of,
+    small_kernel,
+    words,
+)
 
-_I32: Final = 4
-# Entries for which another program is worth its launch.
+Kernels = tuple[CudaKernel, ...]
+
+# Lanes of a program: a warp's, since a launch of one lane is as common as one of many.
+_LANES: Final = 32
+# Packed rows of a program.
+_ROWS: Final = 256
+# Entries of a block of `scatter`, and for how many another program is worth its launch.
+_ENTRIES: Final = 64
 _ENTRIES_A_PROGRAM: Final = 16_384
 _MOST_PROGRAMS: Final = 32
 
+_SLOTS: Final = {"slots": rows_of("state", REQUEST_STATE_NBYTES // WORD_NBYTES)}
 
-def scatter_i32(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
+
+def scatter_i32(launch: CatalogueLaunch) -> Kernels:
     """One program where few entries can come, as in page tables; several for histograms."""
-    capacity = launch.integers["capacity"]
-    programs = min(-(-capacity // _ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
-    request = KernelRequest(
-        kernels.scatter,
-        dict.fromkeys(("rows", "index", "value", "target"), "*i32")
-        | dict.fromkeys(("capacity", "target_rows"), "i32"),
-        {"BLOCK": 64},
-        num_warps=2,
-        num_stages=1,
-    )
-    arguments: dict[str, Argument] = {
-        name: At(name) for name in ("rows", "index", "value", "target")
+    programs = min(-(-launch.integers["capacity"] // _ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
+    arguments = {
+        **words("rows", "index", "value", "target"),
+        **capacity(launch),
+        "target_rows": rows_of("target", 1),
     }
-    arguments |= {"capacity": capacity, "target_rows": RowsOf("target", _I32)}
-    return (CudaKernel(request, (programs, 1, 1), arguments),)
+    return (small_kernel(kernels.scatter, (programs,), arguments, {"BLOCK": _ENTRIES}, warps=2),)
+
+
+def initialize_requests(launch: CatalogueLaunch) -> Kernels:
+    """A thread a lane."""
+    operands = words(
+        "rows", "slot", "generation", "consumed", "emitted", "output_limit", "seed",
+        "temperature", "top_k", "top_p", "min_p", "eos_ids", "state",
+    )  # fmt: skip
+    return (_by_lanes(kernels.initialize, launch, operands),)
+
+
+def load_pending(launch: CatalogueLaunch) -> Kernels:
+    """A thread a lane."""
+    operands = words("rows", "slot", "generation", "state", "tokens", "positions")
+    return (_by_lanes(kernels.load_pending, launch, operands),)
+
+
+def set_pending(launch: CatalogueLaunch) -> Kernels:
+    """A thread a lane."""
+    operands = words("rows", "slot", "generation", "token", "state")
+    return (_by_lanes(kernels.set_pending, launch, operands),)
+
+
+def merge_pending(launch: CatalogueLaunch) -> Kernels:
+    """Two packed rows a thread."""
+    arguments = {
+        **words(
+            "rows", "decode_lanes", "slot", "generation", "state", "tokens", "positions",
+            "out_tokens", "out_positions",
+        ),
+        **capacity(launch),
+        **integers(lanes=launch.integers["lanes"]),
+        **_SLOTS,
+    }  # fmt: skip
+    programs = -(-launch.integers["capacity"] // _ROWS)
+    constants = {"BLOCK": _ROWS}
+    return (small_kernel(kernels.merge_pending, (programs,), arguments, constants, warps=4),)
+
+
+def commit(launch: CatalogueLaunch) -> Kernels:
+    """A thread a lane."""
+    operands = words(
+        "rows", "slot", "generation", "query_length", "sampled", "tokens", "logprobs", "state",
+        "lanes", "out_tokens", "out_logprobs",
+    )  # fmt: skip
+    there = {
+        "QUERY_LENGTH": "query_length" in launch.operands,
+        "SAMPLED": "sampled" in launch.operands,
+    }
+    return (_by_lanes(kernels.commit, launch, operands, **there),)
+
+
+def _by_lanes(
+    function: Any, launch: CatalogueLaunch, operands: dict[str, Typed], **constants: bool
+) -> CudaKernel:
+    """Programs of a warp, over all lanes."""
+    arguments = {**operands, **capacity(launch), **_SLOTS}
+    programs = -(-launch.integers["capacity"] // _LANES)
+    return small_kernel(function, (programs,), arguments, {"BLOCK": _LANES, **constants})

@@ -1,0 +1,52 @@
+"""Kernels that choose rows, interpreted, against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ignition.cuda.checked import check, check_compiles, live
+from tests.ignition.cuda.interpreted import WITHOUT_TRITON
+from tests.native import layer_cases, request_cases
+
+pytest.importorskip("triton", reason=WITHOUT_TRITON)
+
+SEEDS = range(8)
+
+
+@pytest.mark.parametrize("rows", [-(2**31), -3, 0, 1, 7, 8, 32, 40, 2**31 - 1])
+@pytest.mark.parametrize(("start", "limit"), [(0, 40), (0, 1), (7, 9), (32, 3), (40, 4)])
+def test_slices(rows, start, limit):
+    check(request_cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit))
+
+
+def selected(rng, capacity, packed, width):
+    """Lanes without rows, lanes that don't sample, lengths that end past the packed rows."""
+    case = layer_cases.select_last(
+        rng, rows=capacity, capacity=capacity, packed_capacity=packed, width=width
+    )
+    lengths = rng.integers(0, max(2, 3 * packed // capacity), capacity)
+    strange = rng.random(capacity) < 0.1
+    lengths[strange] = rng.choice([-(2**31), -1, 0, packed, packed + 1], strange.sum())
+    if rng.random() < 0.2:
+        lengths[rng.integers(capacity)] = 2**31 - 1
+    return case.with_operands(
+        query_length=lengths.astype(np.int32),
+        sample=rng.choice([0, 1, 1, -1], capacity).astype(np.int32),
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("capacity", "packed", "width"), [(1, 1, 16), (3, 20, 7), (9, 30, 1040), (130, 300, 5)]
+)
+def test_last_rows_of_lanes_that_sample(capacity, packed, width, seed):
+    rng = np.random.default_rng([seed, capacity])
+    check(live(rng, selected(rng, capacity, packed, width)))
+
+
+def test_kernels_compile():
+    rng = np.random.default_rng(0)
+    check_compiles(request_cases.slice_rows(rows=1, capacity=2, start=0, limit=2))
+    check_compiles(selected(rng, 3, 20, 48))
+    check_compiles(selected(rng, 3, 20, 7))
