@@ -7,7 +7,7 @@ from typing import Final
 
 from ignition.kernels.cuda.lowerings import sampling
 
-_BLOCKS: Final = sampling.Blocks(chunk=64, chunks=64, row=128, words=4, listed=16)
+_BLOCKS: Final = sampling.Blocks(chunk=128, chunks=32, row=256, words=4, listed=16)
 
 sample = partial(sampling.sample, blocks=_BLOCKS)
 sample_processed = partial(sampling.sample_processed, blocks=_BLOCKS)

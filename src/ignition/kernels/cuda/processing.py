@@ -1,8 +1,7 @@
 """What a request's bias, penalties, masks and exclusions make of a row of logits, on the device.
 
-One program processes a row into scratch. Pointers are to 4-byte elements of the layouts that
-`docs/kernels.md` gives: `state` and `asked` (the slot's sampling row) i32, rows of counts i32,
-masks i32.
+One program processes a row into scratch. `state` and `asked` point to the slot's state and
+sampling row; they, counts and masks are addressed as i32 words.
 """
 
 from __future__ import annotations
@@ -11,31 +10,27 @@ import triton
 import triton.language as tl
 
 from ignition.kernels.cuda.logit_rows import INFINITY, best_of
-
-# Elements of the state row.
-EMITTED: tl.constexpr = tl.constexpr(2)
-REPETITION: tl.constexpr = tl.constexpr(12)
-PRESENCE: tl.constexpr = tl.constexpr(13)
-FREQUENCY: tl.constexpr = tl.constexpr(14)
-MIN_TOKENS: tl.constexpr = tl.constexpr(15)
-EOS_IDS: tl.constexpr = tl.constexpr(16)
-# Elements of the sampling row.
-TOP_LOGPROBS: tl.constexpr = tl.constexpr(0)
-STOPS: tl.constexpr = tl.constexpr(1)
-BIASES: tl.constexpr = tl.constexpr(2)
-BAD_TOKENS: tl.constexpr = tl.constexpr(3)
-MASKED: tl.constexpr = tl.constexpr(4)
-RECENT: tl.constexpr = tl.constexpr(16)
-STOP_IDS: tl.constexpr = tl.constexpr(48)
-BIAS_TOKENS: tl.constexpr = tl.constexpr(112)
-BIAS: tl.constexpr = tl.constexpr(624)
-BAD_WORDS: tl.constexpr = tl.constexpr(1136)
-# Elements of its lists.
-EOS_CAPACITY: tl.constexpr = tl.constexpr(16)
-RECENT_CAPACITY: tl.constexpr = tl.constexpr(32)
-STOP_CAPACITY: tl.constexpr = tl.constexpr(64)
-BIAS_CAPACITY: tl.constexpr = tl.constexpr(512)
-BAD_WORD_CAPACITY: tl.constexpr = tl.constexpr(1024)
+from ignition.kernels.cuda.request_words import (
+    BAD_TOKENS,
+    BAD_WORD_COUNT,
+    BAD_WORDS,
+    BIAS,
+    BIAS_COUNT,
+    BIAS_TOKENS,
+    BIASES,
+    EMITTED,
+    EOS_COUNT,
+    EOS_IDS,
+    FREQUENCY_PENALTY,
+    MIN_TOKENS,
+    PRESENCE_PENALTY,
+    RECENT,
+    RECENT_COUNT,
+    REPETITION_PENALTY,
+    STOP_COUNT,
+    STOP_IDS,
+    STOPS,
+)
 
 
 @triton.jit
@@ -47,8 +42,10 @@ def f32_at(pointer, live):
 @triton.jit
 def counts_tokens(state, live):
     """Whether the request's penalties look at what tokens there are."""
-    repetition = f32_at(state + REPETITION, live)
-    other = (f32_at(state + PRESENCE, live) != 0.0) | (f32_at(state + FREQUENCY, live) != 0.0)
+    repetition = f32_at(state + REPETITION_PENALTY, live)
+    other = (f32_at(state + PRESENCE_PENALTY, live) != 0.0) | (
+        f32_at(state + FREQUENCY_PENALTY, live) != 0.0
+    )
     return ((repetition != 0.0) & (repetition != 1.0)) | other
 
 
@@ -91,12 +88,12 @@ def _penalise_and_mask(
     if penalises:
         counted = tl.load(tokens + ids, mask=live, other=0)
         said = tl.load(outputs + ids, mask=live, other=0)
-        repetition = f32_at(state + REPETITION, True)
+        repetition = f32_at(state + REPETITION_PENALTY, True)
         repetition = tl.where(repetition == 0.0, 1.0, repetition)
         repeated = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
         logits = tl.where(counted > 0, repeated, logits)
-        logits = logits - f32_at(state + FREQUENCY, True) * said.to(tl.float32)
-        logits = logits - tl.where(said > 0, f32_at(state + PRESENCE, True), 0.0)
+        logits = logits - f32_at(state + FREQUENCY_PENALTY, True) * said.to(tl.float32)
+        logits = logits - tl.where(said > 0, f32_at(state + PRESENCE_PENALTY, True), 0.0)
     if excludes:
         words = tl.load(allowed + ids // 32, mask=live, other=0)
         logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -INFINITY)
@@ -124,7 +121,7 @@ def process(
         if biases > 0:
             tl.debug_barrier()
             _bias(
-                raw, out, vocab, state, asked, tl.minimum(biases, BIAS_CAPACITY), tokens, outputs,
+                raw, out, vocab, state, asked, tl.minimum(biases, BIAS_COUNT), tokens, outputs,
                 penalises, allowed, excludes,
             )  # fmt: skip
     if narrows:
@@ -147,7 +144,7 @@ def _bias(
 ):  # fmt: skip
     """Processes the tokens that have a bias again, from the raw logits on. Of a token that is
     listed more than once every place adds all of its biases, in order."""
-    place = tl.arange(0, BIAS_CAPACITY)
+    place = tl.arange(0, BIAS_COUNT)
     ids = tl.load(asked + BIAS_TOKENS + place, mask=place < biases, other=-1)
     live = (ids >= 0) & (ids < vocab)
     logits = tl.load(raw + ids, mask=live, other=0.0)
@@ -166,23 +163,23 @@ def _exclude(out, vocab, state, has_state, asked, has_asked):
     """Excludes ends before the least length, and the last tokens of bad words whose others are
     what the output ends with."""
     awaits = awaits_least(state, has_state)
-    ends = tl.where(awaits, EOS_CAPACITY, 0)
-    _exclude_ids(out, vocab, state + EOS_IDS, ends, EOS_CAPACITY)
+    ends = tl.where(awaits, EOS_COUNT, 0)
+    _exclude_ids(out, vocab, state + EOS_IDS, ends, EOS_COUNT)
     stops = tl.load(asked + STOPS, mask=awaits & has_asked, other=0)
-    _exclude_ids(out, vocab, asked + STOP_IDS, stops, STOP_CAPACITY)
-    end = tl.minimum(tl.load(asked + BAD_TOKENS, mask=has_asked, other=0), BAD_WORD_CAPACITY)
+    _exclude_ids(out, vocab, asked + STOP_IDS, stops, STOP_COUNT)
+    end = tl.minimum(tl.load(asked + BAD_TOKENS, mask=has_asked, other=0), BAD_WORD_COUNT)
     words = asked + BAD_WORDS
-    place = tl.arange(0, RECENT_CAPACITY)
+    place = tl.arange(0, RECENT_COUNT)
     at = end * 0
     while at < end:
         length = tl.load(words + at)
         whole = (length >= 1) & (length < end - at)
         # The others, against as many of the last tokens.
         before = length - 1
-        remembered = whole & (before <= RECENT_CAPACITY)
+        remembered = whole & (before <= RECENT_COUNT)
         compared = place < tl.where(remembered, before, 0)
         theirs = tl.load(words + at + 1 + place, mask=compared, other=0)
-        ours = tl.load(asked + RECENT + RECENT_CAPACITY - before + place, mask=compared, other=0)
+        ours = tl.load(asked + RECENT + RECENT_COUNT - before + place, mask=compared, other=0)
         follows = remembered & (tl.sum((theirs != ours).to(tl.int32), 0) == 0)
         token = tl.load(words + at + length, mask=whole, other=-1)
         tl.store(out + token, -INFINITY, mask=follows & (token >= 0) & (token < vocab))

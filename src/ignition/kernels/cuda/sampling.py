@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from helios.kernels.catalogue import TOP_CAPACITY
 from ignition.kernels.cuda.drawing import draw
 from ignition.kernels.cuda.logit_rows import (
     INFINITY,
@@ -29,28 +30,29 @@ from ignition.kernels.cuda.logit_rows import (
 )
 from ignition.kernels.cuda.philox import uniform
 from ignition.kernels.cuda.processing import (
-    BAD_TOKENS,
-    BIASES,
-    MASKED,
-    TOP_LOGPROBS,
     awaits_least,
     counts_tokens,
     f32_at,
     join_masks,
     process,
 )
+from ignition.kernels.cuda.request_words import (
+    BAD_TOKENS,
+    BIASES,
+    CONSUMED,
+    MASKED,
+    MIN_P,
+    SAMPLING_WORDS,
+    SEED,
+    STATE_WORDS,
+    TEMPERATURE,
+    TOP_K,
+    TOP_LOGPROBS,
+    TOP_P,
+)
 from ignition.kernels.cuda.row_order import report_likeliest
 
-STATE_ELEMENTS: tl.constexpr = tl.constexpr(32)
-SAMPLING_ELEMENTS: tl.constexpr = tl.constexpr(2160)
-TOP_CAPACITY: tl.constexpr = tl.constexpr(20)
-CONSUMED: tl.constexpr = tl.constexpr(1)
-SEED_LOW: tl.constexpr = tl.constexpr(6)
-SEED_HIGH: tl.constexpr = tl.constexpr(7)
-TEMPERATURE: tl.constexpr = tl.constexpr(8)
-TOP_P: tl.constexpr = tl.constexpr(9)
-MIN_P: tl.constexpr = tl.constexpr(10)
-TOP_K: tl.constexpr = tl.constexpr(11)
+TOP_COUNT: tl.constexpr = tl.constexpr(TOP_CAPACITY)
 # Bits of `work`.
 CHOOSE: tl.constexpr = tl.constexpr(1)
 REPORT: tl.constexpr = tl.constexpr(2)
@@ -69,7 +71,7 @@ def _lane_of(row, lane, slot, capacity, LANE: tl.constexpr):
 @triton.jit
 def scan_sample(
     rows, lane, slot, state, sampling, grammar_mask, logits, tokens, logprobs, bests, sums,
-    results, work, arrivals, capacity, vocab, stride, chunks, state_rows, sampling_rows,
+    results, work, arrivals, capacity, vocab, stride, chunks, state_slots, sampling_slots,
     LANE: tl.constexpr, PROCESSED: tl.constexpr, GRAMMAR: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):  # fmt: skip
@@ -83,13 +85,13 @@ def scan_sample(
         raw = logits + row.to(tl.int64) * stride
         values = tl.load(raw + ids, mask=ids < vocab, other=-INFINITY)
         target, at = _lane_of(row, lane, slot, capacity, LANE)
-        has_state = (at >= 0) & (at < state_rows)
-        own = state + at.to(tl.int64) * STATE_ELEMENTS
+        has_state = (at >= 0) & (at < state_slots)
+        own = state + at.to(tl.int64) * STATE_WORDS
         left = f32_at(own + TEMPERATURE, has_state) > 0.0
         wanted = 0
         if PROCESSED:
-            has_asked = (at >= 0) & (at < sampling_rows)
-            asked = sampling + at.to(tl.int64) * SAMPLING_ELEMENTS
+            has_asked = (at >= 0) & (at < sampling_slots)
+            asked = sampling + at.to(tl.int64) * SAMPLING_WORDS
             wanted = tl.load(asked + TOP_LOGPROBS, mask=has_asked, other=0)
             left |= tl.load(asked + BIASES, mask=has_asked, other=0) > 0
             left |= tl.load(asked + BAD_TOKENS, mask=has_asked, other=0) > 0
@@ -118,14 +120,14 @@ def scan_sample(
 def finish_sample(
     rows, lane, slot, query_length, state, sampling, token_counts, output_counts, token_mask,
     grammar_mask, logits, tokens, logprobs, top_tokens, top_logprobs, results, work, listed,
-    likeliest, allowed, processed, capacity, vocab, stride, state_rows, sampling_rows,
-    token_count_rows, output_count_rows, token_mask_rows, LANE: tl.constexpr,
+    likeliest, allowed, processed, capacity, vocab, stride, state_slots, sampling_slots,
+    token_counts_slots, output_counts_slots, token_mask_slots, LANE: tl.constexpr,
     QUERY_LENGTH: tl.constexpr, PROCESSED: tl.constexpr, GRAMMAR: tl.constexpr,
     BLOCK: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Grid (capacity, 2), (capacity, 1) unless `PROCESSED`: programs 0 choose, programs 1 report.
 
-    Scratch: `listed` i32 [capacity, 2, LIST], `likeliest` i32 [capacity, 32], `allowed` i32
+    Scratch: `listed` i32 [capacity, programs, LIST], `likeliest` i32 [capacity, 32], `allowed` i32
     [capacity, ⌈V/32⌉], `processed` f32 [capacity, V].
     """
     row = tl.program_id(0)
@@ -139,23 +141,23 @@ def finish_sample(
         log_sum = tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True)
         target, at = _lane_of(row, lane, slot, capacity, LANE)
         wide = at.to(tl.int64)
-        asked = sampling + wide * SAMPLING_ELEMENTS
+        asked = sampling + wide * SAMPLING_WORDS
         if ((todo & CHOOSE) != 0) & (not reports):
-            has_state = (at >= 0) & (at < state_rows)
-            own = state + wide * STATE_ELEMENTS
+            has_state = (at >= 0) & (at < state_slots)
+            own = state + wide * STATE_WORDS
             values = raw
             largest = best_logit(best)
             token = best_id(best)
             broken = (log_sum != log_sum).to(tl.int32)
             if PROCESSED:
-                has_asked = (at >= 0) & (at < sampling_rows)
-                has_counts = (at >= 0) & (at < token_count_rows) & (at < output_count_rows)
+                has_asked = (at >= 0) & (at < sampling_slots)
+                has_counts = (at >= 0) & (at < token_counts_slots) & (at < output_counts_slots)
                 penalises = counts_tokens(own, has_state) & has_counts
                 masked = tl.load(asked + MASKED, mask=has_asked, other=0) != 0
                 words = (vocab + 31) // 32
                 own_words = allowed + row.to(tl.int64) * words
                 excludes = join_masks(
-                    token_mask + wide * words, masked & (at < token_mask_rows),
+                    token_mask + wide * words, masked & (at < token_mask_slots),
                     grammar_mask + target.to(tl.int64) * words, own_words, vocab, WORDS, GRAMMAR,
                 )  # fmt: skip
                 narrows = awaits_least(own, has_state)
@@ -183,21 +185,21 @@ def finish_sample(
                 if QUERY_LENGTH:
                     length = tl.load(query_length + target)
                 position = tl.load(own + CONSUMED) + length
-                u = uniform(tl.load(own + SEED_LOW), tl.load(own + SEED_HIGH), position)
+                u = uniform(tl.load(own + SEED), tl.load(own + SEED + 1), position)
                 min_p = f32_at(own + MIN_P, True)
                 token = draw(
                     values, vocab, largest, token, temperature, tl.load(own + TOP_K),
                     f32_at(own + TOP_P, True), tl.where(min_p > 0.0, min_p, 0.0), u,
-                    listed + row * 2 * LIST, BLOCK, LIST,
+                    listed + row * tl.num_programs(1) * LIST, BLOCK, LIST,
                 )  # fmt: skip
             tl.store(tokens + target, token)
             tl.store(logprobs + target, logprob_of(tl.load(raw + token), best_logit(best), log_sum))
         if PROCESSED and ((todo & REPORT) != 0) & reports:
-            wanted = tl.minimum(tl.load(asked + TOP_LOGPROBS), TOP_CAPACITY)
+            wanted = tl.minimum(tl.load(asked + TOP_LOGPROBS), TOP_COUNT)
             report_likeliest(
                 raw, vocab, wanted, best, log_sum, listed + (row * 2 + 1) * LIST,
-                likeliest + row * 32, top_tokens + target * TOP_CAPACITY,
-                top_logprobs + target * TOP_CAPACITY, BLOCK, LIST, TOP_CAPACITY, 32,
+                likeliest + row * 32, top_tokens + target * TOP_COUNT,
+                top_logprobs + target * TOP_COUNT, BLOCK, LIST, TOP_COUNT, 32,
             )  # fmt: skip
 
 
@@ -246,7 +248,7 @@ def finish_score(
     gdc_wait()
     gdc_launch_dependents()
     if row < tl.minimum(tl.load(rows), capacity):
-        asked = tl.minimum(tl.load(wanted + row), TOP_CAPACITY)
+        asked = tl.minimum(tl.load(wanted + row), TOP_COUNT)
         if asked > 0:
             token = tl.load(target + row)
             known = (token >= 0) & (token < vocab)
@@ -254,6 +256,6 @@ def finish_score(
                 logits + row.to(tl.int64) * stride, vocab, tl.where(known, asked, 0),
                 tl.load(results + row * 2),
                 tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True), listed + row * LIST,
-                likeliest + row * 32, top_tokens + row * TOP_CAPACITY,
-                top_logprobs + row * TOP_CAPACITY, BLOCK, LIST, TOP_CAPACITY, 32,
+                likeliest + row * 32, top_tokens + row * TOP_COUNT,
+                top_logprobs + row * TOP_COUNT, BLOCK, LIST, TOP_COUNT, 32,
             )  # fmt: skip

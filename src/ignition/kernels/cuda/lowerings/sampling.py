@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from helios.errors import ContractError
-from helios.kernels.catalogue import SAMPLING_ROW_NBYTES
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda import sampling as kernels
-from ignition.kernels.cuda.compile import KernelRequest
-from ignition.kernels.cuda.launches import (
-    Argument,
-    At,
-    CatalogueLaunch,
-    Counters,
-    CudaKernel,
-    RowsOf,
-    Scratch,
+from ignition.kernels.cuda.launches import At, CatalogueLaunch, Counters, CudaKernel, Scratch
+from ignition.kernels.cuda.lowerings.building import (
+    Typed,
+    integers,
+    rows_of,
+    small_kernel,
+    words,
 )
+from ignition.kernels.cuda.request_words import SAMPLING_WORDS, STATE_WORDS
 
 
 @dataclass(frozen=True)
@@ -39,168 +37,178 @@ class Blocks:
 
 
 _BLOCKS: Final = Blocks()
+_CHUNK_WARPS: Final = 4
 _ROW_WARPS: Final = 16
 _LIKELIEST: Final = 32
-
-_STATE_NBYTES: Final = 128
-_TYPES: Final[dict[str, str]] = {
-    **dict.fromkeys(("logits", "logprobs", "top_logprobs", "out", "sums", "processed"), "*fp32"),
-    **dict.fromkeys(("bests", "results"), "*i64"),
-    **dict.fromkeys(("capacity", "vocab", "stride", "chunks"), "i32"),
-}
-_OPTIONAL: Final = ("lane", "query_length", "grammar_mask")
 
 
 def sample(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel, ...]:
     """Greedy lanes are done after the first launch; what draws, after the second."""
-    return _sample(launch, blocks, processed=False)
+    return _scan_sample(launch, blocks), _finish_sample(launch, blocks)
 
 
 def sample_processed(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel, ...]:
     """As `sample`; the second launch has programs that report the likeliest tokens, too."""
-    return _sample(launch, blocks, processed=True)
+    return _scan_sample(launch, blocks), _finish_sample(launch, blocks)
 
 
 def score(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel, ...]:
     """One launch, whose sums are those of `sample`."""
-    return (_scan_score(launch, blocks, ranked=False),)
+    return (_scan_score(launch, blocks),)
 
 
 def score_ranked(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel, ...]:
     """As `score`; the second launch reports the likeliest tokens."""
     capacity = launch.integers["capacity"]
-    names = ("rows", "target", "wanted", "logits", "top_tokens", "top_logprobs")
-    arguments: dict[str, Argument] = {
-        **{name: At(name) for name in names},
-        "results": _results(capacity),
-        "listed": Scratch("listed", pb.DTYPE_I32, (capacity, blocks.listed)),
-        "likeliest": Scratch("likeliest", pb.DTYPE_I32, (capacity, _LIKELIEST)),
-        **_extents(launch),
-    }
+    arguments = (
+        words("rows", "target", "wanted", "top_tokens")
+        | _floats("logits", "top_logprobs")
+        | _extents(launch)
+        | _scratch(launch, "results", pb.DTYPE_I64, 2)
+        | _scratch(launch, "listed", pb.DTYPE_I32, blocks.listed)
+        | _scratch(launch, "likeliest", pb.DTYPE_I32, _LIKELIEST)
+    )
     constants = {"BLOCK": blocks.row, "LIST": blocks.listed}
-    request = _request(kernels.finish_score, arguments, constants, _ROW_WARPS)
-    scan = _scan_score(launch, blocks, ranked=True)
-    return scan, CudaKernel(request, (capacity, 1, 1), arguments)
+    return (
+        _scan_score(launch, blocks),
+        small_kernel(kernels.finish_score, (capacity,), arguments, constants, warps=_ROW_WARPS),
+    )
 
 
-def _sample(launch: CatalogueLaunch, blocks: Blocks, *, processed: bool) -> tuple[CudaKernel, ...]:
+def _scan_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
+    capacity = launch.integers["capacity"]
+    chunks = _chunks(launch, blocks)
+    arguments = (
+        words("rows", "slot", "state", "tokens")
+        | _given(launch, "lane", "sampling", "grammar_mask")
+        | _floats("logits", "logprobs")
+        | _extents(launch)
+        | _slots(launch, "state", "sampling")
+        | _scratch(launch, "bests", pb.DTYPE_I64, chunks)
+        | _scratch(launch, "sums", pb.DTYPE_F32, chunks)
+        | _scratch(launch, "results", pb.DTYPE_I64, 2)
+        | _scratch(launch, "work", pb.DTYPE_I32)
+        | {"arrivals": ("*i32", Counters(capacity)), **integers(chunks=chunks)}
+    )
+    constants = _flags(launch, "lane", "grammar_mask") | {
+        "PROCESSED": "sampling" in launch.operands,
+        "CHUNK": blocks.chunk,
+        "CHUNKS": blocks.chunks,
+    }
+    grid = (chunks, capacity)
+    return small_kernel(kernels.scan_sample, grid, arguments, constants, warps=_CHUNK_WARPS)
+
+
+def _finish_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
     capacity, vocab = launch.integers["capacity"], launch.integers["vocab"]
-    chunks = _chunks(vocab, blocks)
-    words = -(-vocab // 32)
-    present = {name: name in launch.operands for name in _OPTIONAL}
-
-    def at(*names: str) -> dict[str, Argument]:
-        return {name: At(name) if name in launch.operands else At("rows") for name in names}
-
-    rows: dict[str, Argument] = {
-        "state_rows": RowsOf("state", _STATE_NBYTES),
-        "sampling_rows": RowsOf("sampling", SAMPLING_ROW_NBYTES) if processed else 0,
-    }
-    scan_arguments: dict[str, Argument] = {
-        **at("rows", "lane", "slot", "state", "sampling", "grammar_mask", "logits"),
-        **at("tokens", "logprobs"),
-        "bests": Scratch("bests", pb.DTYPE_I64, (capacity, chunks)),
-        "sums": Scratch("sums", pb.DTYPE_F32, (capacity, chunks)),
-        "results": _results(capacity),
-        "work": Scratch("work", pb.DTYPE_I32, (capacity,)),
-        "arrivals": Counters(capacity),
-        **_extents(launch),
-        "chunks": chunks,
-        **rows,
-    }
-    flags = {
-        "LANE": present["lane"],
+    processed = "sampling" in launch.operands
+    programs = 2 if processed else 1
+    arguments = (
+        words("rows", "slot", "state", "tokens")
+        | _given(launch, "lane", "query_length", "sampling", "token_counts", "output_counts")
+        | _given(launch, "token_mask", "grammar_mask", "top_tokens")
+        | _floats("logits", "logprobs")
+        | _given(launch, "top_logprobs", kind="*fp32")
+        | _extents(launch)
+        | _slots(launch, "state", "sampling", "token_counts", "output_counts", "token_mask")
+        | _scratch(launch, "results", pb.DTYPE_I64, 2)
+        | _scratch(launch, "work", pb.DTYPE_I32)
+        | _scratch(launch, "listed", pb.DTYPE_I32, programs, blocks.listed)
+    )
+    unused: Typed = ("*i32", At("rows"))
+    arguments |= {"likeliest": unused, "allowed": unused, "processed": ("*fp32", At("rows"))}
+    if processed:
+        arguments |= (
+            _scratch(launch, "likeliest", pb.DTYPE_I32, _LIKELIEST)
+            | _scratch(launch, "allowed", pb.DTYPE_I32, _mask_words(vocab))
+            | _scratch(launch, "processed", pb.DTYPE_F32, vocab)
+        )
+    constants = _flags(launch, "lane", "query_length", "grammar_mask") | {
         "PROCESSED": processed,
-        "GRAMMAR": present["grammar_mask"],
-    }
-    scan = CudaKernel(
-        _request(
-            kernels.scan_sample, scan_arguments,
-            {**flags, "CHUNK": blocks.chunk, "CHUNKS": blocks.chunks}, 4,
-        ),
-        (chunks, capacity, 1),
-        scan_arguments,
-    )  # fmt: skip
-
-    def only(role: str, dtype: pb.DType, *shape: int) -> Argument:
-        return Scratch(role, dtype, (capacity, *shape)) if processed else At("rows")
-
-    arguments: dict[str, Argument] = {
-        **at("rows", "lane", "slot", "query_length", "state", "sampling", "token_counts"),
-        **at("output_counts", "token_mask", "grammar_mask", "logits", "tokens", "logprobs"),
-        **at("top_tokens", "top_logprobs"),
-        "results": _results(capacity),
-        "work": Scratch("work", pb.DTYPE_I32, (capacity,)),
-        "listed": Scratch("listed", pb.DTYPE_I32, (capacity, 2, blocks.listed)),
-        "likeliest": only("likeliest", pb.DTYPE_I32, _LIKELIEST),
-        "allowed": only("allowed", pb.DTYPE_I32, words),
-        "processed": only("processed", pb.DTYPE_F32, vocab),
-        **_extents(launch),
-        **rows,
-        "token_count_rows": RowsOf("token_counts", 4 * vocab) if processed else 0,
-        "output_count_rows": RowsOf("output_counts", 4 * vocab) if processed else 0,
-        "token_mask_rows": RowsOf("token_mask", 4 * words) if processed else 0,
-    }
-    constants = {
-        **flags,
-        "QUERY_LENGTH": present["query_length"],
         "BLOCK": blocks.row,
         "LIST": blocks.listed,
         "WORDS": blocks.words,
     }
-    request = _request(kernels.finish_sample, arguments, constants, _ROW_WARPS)
-    return scan, CudaKernel(request, (capacity, 2 if processed else 1, 1), arguments)
+    grid = (capacity, programs)
+    return small_kernel(kernels.finish_sample, grid, arguments, constants, warps=_ROW_WARPS)
 
 
-def _scan_score(launch: CatalogueLaunch, blocks: Blocks, *, ranked: bool) -> CudaKernel:
+def _scan_score(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
     capacity = launch.integers["capacity"]
-    chunks = _chunks(launch.integers["vocab"], blocks)
-    arguments: dict[str, Argument] = {
-        **{name: At(name) for name in ("rows", "target", "logits", "out")},
-        "rank": At("rank" if ranked else "rows"),
-        "bests": Scratch("bests", pb.DTYPE_I64, (capacity, chunks)),
-        "sums": Scratch("sums", pb.DTYPE_F32, (capacity, chunks)),
-        "befores": Scratch("befores", pb.DTYPE_I32, (capacity, chunks)) if ranked else At("rows"),
-        "results": _results(capacity) if ranked else At("rows"),
-        "arrivals": Counters(capacity),
-        **_extents(launch),
-        "chunks": chunks,
-    }
+    chunks = _chunks(launch, blocks)
+    ranked = "rank" in launch.operands
+    arguments = (
+        words("rows", "target")
+        | _given(launch, "rank")
+        | _floats("logits", "out")
+        | _extents(launch)
+        | _scratch(launch, "bests", pb.DTYPE_I64, chunks)
+        | _scratch(launch, "sums", pb.DTYPE_F32, chunks)
+        | {"arrivals": ("*i32", Counters(capacity)), **integers(chunks=chunks)}
+        | {"befores": ("*i32", At("rows")), "results": ("*i64", At("rows"))}
+    )
+    if ranked:
+        arguments |= _scratch(launch, "befores", pb.DTYPE_I32, chunks)
+        arguments |= _scratch(launch, "results", pb.DTYPE_I64, 2)
     constants = {"RANKED": ranked, "CHUNK": blocks.chunk, "CHUNKS": blocks.chunks}
-    request = _request(kernels.scan_score, arguments, constants, 4)
-    return CudaKernel(request, (chunks, capacity, 1), arguments)
+    grid = (chunks, capacity)
+    return small_kernel(kernels.scan_score, grid, arguments, constants, warps=_CHUNK_WARPS)
 
 
-def _chunks(vocab: int, blocks: Blocks) -> int:
+def _chunks(launch: CatalogueLaunch, blocks: Blocks) -> int:
     """Chunks of a row. Raises `ContractError` where they are more than are folded."""
+    vocab = launch.integers["vocab"]
     chunks = -(-vocab // blocks.chunk)
     if chunks > blocks.chunks:
         raise ContractError(
             f"a vocabulary of {vocab} tokens, of at most {blocks.chunk * blocks.chunks}",
-            where="sampling on a cuda target",
+            where=f"{launch.kernel} on a cuda target",
             remedy="Prepare a model with a smaller vocabulary",
         )
     return chunks
 
 
-def _results(capacity: int) -> Scratch:
-    return Scratch("results", pb.DTYPE_I64, (capacity, 2))
+def _mask_words(vocab: int) -> int:
+    return -(-vocab // 32)
 
 
-def _extents(launch: CatalogueLaunch) -> dict[str, Argument]:
-    return {name: launch.integers[name] for name in ("capacity", "vocab", "stride")}
+def _flags(launch: CatalogueLaunch, *operands: str) -> dict[str, int]:
+    """A constant for each optional operand that says whether it is there."""
+    names = {"grammar_mask": "GRAMMAR"}
+    return {names.get(name, name.upper()): name in launch.operands for name in operands}
 
 
-def _request(
-    function: object,
-    arguments: dict[str, Argument],
-    constants: dict[str, int],
-    warps: int,
-) -> KernelRequest:
-    """Counts of rows are i32, pointers i32 unless `_TYPES` says otherwise."""
-    scalar = (RowsOf, int)
-    types = {
-        name: _TYPES.get(name, "i32" if isinstance(value, scalar) else "*i32")
-        for name, value in arguments.items()
+def _given(launch: CatalogueLaunch, *operands: str, kind: str = "*i32") -> dict[str, Typed]:
+    """Operands that may be absent; the kernel knows when they are and leaves them alone."""
+    return {name: (kind, At(name if name in launch.operands else "rows")) for name in operands}
+
+
+def _floats(*operands: str) -> dict[str, Typed]:
+    return {name: ("*fp32", At(name)) for name in operands}
+
+
+def _extents(launch: CatalogueLaunch) -> dict[str, Typed]:
+    return integers(**{name: launch.integers[name] for name in ("capacity", "vocab", "stride")})
+
+
+def _slots(launch: CatalogueLaunch, *operands: str) -> dict[str, Typed]:
+    """How many slots each table has; 0 where it is absent."""
+    vocab = launch.integers["vocab"]
+    widths = {
+        "state": STATE_WORDS.value,
+        "sampling": SAMPLING_WORDS.value,
+        **dict.fromkeys(("token_counts", "output_counts"), vocab),
+        "token_mask": _mask_words(vocab),
     }
-    return KernelRequest(function, types, constants, num_warps=warps, num_stages=1)
+    return {
+        f"{name}_slots": rows_of(name, widths[name]) if name in launch.operands else ("i32", 0)
+        for name in operands
+    }
+
+
+def _scratch(
+    launch: CatalogueLaunch, role: str, dtype: pb.DType, *columns: int
+) -> dict[str, Typed]:
+    """Scratch with a row for each of the launch."""
+    kinds = {pb.DTYPE_I32: "*i32", pb.DTYPE_I64: "*i64", pb.DTYPE_F32: "*fp32"}
+    return {role: (kinds[dtype], Scratch(role, dtype, (launch.integers["capacity"], *columns)))}
