@@ -19,6 +19,7 @@ from helios.runtime.model_runtime import ModelRuntime
 from helios.schema import execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
+from ignition.capture.target import CPU, Target
 from ignition.preparation import chat_syntax, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.paged_text import Extents
@@ -87,14 +88,14 @@ def capture(
     source: Path,
     storage: WeightStorage = WeightStorage.AS_STORED,
     extents: Extents = TINY_EXTENTS,
-    target: str = "cpu",
+    target: Target = CPU,
 ) -> ModelParts:
     """Records and packs a checkpoint (folder or GGUF file)."""
     checkpoint = open_checkpoint(source)
     context = min(extents.max_context_tokens, checkpoint.parameters.context_tokens)
-    extents = replace(extents, max_context_tokens=context)
+    extents = replace(extents, max_context_tokens=context, page_tokens=target.page_tokens)
     recorder = Recorder(target, weight_resource=WEIGHTS)
-    weights = WeightSet(recorder.buffers, checkpoint, storage)
+    weights = WeightSet(recorder.buffers, checkpoint, storage, target)
     recipe = recipes.choose("auto", checkpoint.family)
     syntax = chat_syntax.choose(checkpoint.chat_template(), checkpoint.template_tokens)
     model = recipe.capture(checkpoint, recorder, weights, extents, syntax)

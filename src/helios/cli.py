@@ -23,6 +23,7 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
+    GpuOrdinal,
     InstructionSet,
     MaxTokens,
     MirrorTimeout,
@@ -31,6 +32,7 @@ from helios.cli_options import (
     PromptCacheSize,
     PublisherKey,
     Seed,
+    Target,
     Temperature,
     Threads,
     keeping_options,
@@ -84,6 +86,8 @@ def generate(
     seed: Seed = None,
     threads: Threads = None,
     isa: InstructionSet = None,
+    target: Target = None,
+    device: GpuOrdinal = 0,
     cache_memory: CacheMemory = None,
     prompt_cache: PromptCache = None,
     prompt_cache_size: PromptCacheSize = None,
@@ -98,7 +102,7 @@ def generate(
     """Continue a text and print it as it grows."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory)
+    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
     keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
@@ -136,6 +140,8 @@ def chat(
     seed: Seed = None,
     threads: Threads = None,
     isa: InstructionSet = None,
+    target: Target = None,
+    device: GpuOrdinal = 0,
     cache_memory: CacheMemory = None,
     prompt_cache: PromptCache = None,
     prompt_cache_size: PromptCacheSize = None,
@@ -185,7 +191,7 @@ def chat(
         )
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory)
+    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
     keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     options = {**opening, **running, **keeping, "oracle": False}
     with CoreSpeaker(core, accept, wanted, options) as speaker:

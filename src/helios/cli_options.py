@@ -57,6 +57,16 @@ InstructionSet = Annotated[
     str | None,
     typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="cpu, cuda, or a target that the core names, like cuda:sm_90; default: cpu where the"
+        " core has it.",
+    ),
+]
+GpuOrdinal = Annotated[
+    int, typer.Option("--device", min=0, help="Which GPU, counting from 0, on a cuda target.")
+]
 MaxActive = Annotated[
     int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
 ]
@@ -64,7 +74,7 @@ CacheMemory = Annotated[
     str | None,
     typer.Option(
         help="Attention cache, like 2GiB, or a share of what is free beside the model, like 25%;"
-        " default: by context and free memory."
+        " default: by context and free memory, on a GPU 90%."
     ),
 ]
 Snapshots = Annotated[
@@ -192,10 +202,15 @@ def running_options(
     max_active: int | None = 1,
     cache_memory: str | None = None,
     snapshots: int | None = None,
+    *,
+    target: str | None = None,
+    device: int = 0,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how a core runs. Raises HeliosError for a size that
     is none."""
     options: dict[str, Any] = {
+        "target": target,
+        "device": device,
         "threads": threads,
         "instruction_set": isa,
         "request_slots": max_active,

@@ -46,6 +46,7 @@ from helios.cli_options import (
     Core,
     CoreKey,
     FrontendWorkers,
+    GpuOrdinal,
     HistoryDrafting,
     InstructionSet,
     MaxActive,
@@ -61,6 +62,7 @@ from helios.cli_options import (
     QueueCapacity,
     Snapshots,
     SpeculativeWidth,
+    Target,
     Threads,
     keeping_options,
     mirror_options,
@@ -100,6 +102,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     threads: Threads = None,
     isa: InstructionSet = None,
+    target: Target = None,
+    device: GpuOrdinal = 0,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     snapshots: Snapshots = None,
@@ -149,7 +153,9 @@ def serve(
     """Serve a core over HTTP, with the OpenAI API."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, max_active, cache_memory, snapshots)
+    running = running_options(
+        threads, isa, max_active, cache_memory, snapshots, target=target, device=device
+    )
     keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.options import AccessOptions, HttpOptions, LimitOptions, ProxyOptions

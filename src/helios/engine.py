@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from helios.errors import AdmissionError, ExecutionError
 from helios.frontend.bootstrap import Bootstrap, Frontend
@@ -66,7 +66,8 @@ class Engine:
         cache_dir: str | Path | None = None,
         allow_private_mirrors: bool = False,
         mirror_timeout_s: float | None = None,
-        target: Literal["cpu", "reference"] = "cpu",
+        target: str | None = None,
+        device: int = 0,
         threads: int | None = None,
         instruction_set: str | None = None,
         request_slots: int | None = None,
@@ -96,6 +97,7 @@ class Engine:
             allow_private_mirrors=allow_private_mirrors,
             mirror_timeout_s=mirror_timeout_s,
             target=target,
+            device=device,
             threads=threads,
             instruction_set=instruction_set,
             request_slots=request_slots,

@@ -24,11 +24,12 @@ from helios.errors import HeliosError
 from helios.version import VERSION
 from helios.wording import escaped
 from ignition import recipes
+from ignition.capture.target import TARGETS
 from ignition.cli_rebuild import rebuild_command
+from ignition.cli_values import capacities, default, one_target, optional
 from ignition.preparation import signing
 from ignition.preparation.chat_syntax import AUTO
 from ignition.preparation.export import Carrier
-from ignition.preparation.extents import DEFAULT_MAX_ACTIVE, DEFAULT_PREFILL_EXTENTS
 from ignition.preparation.locating import locate
 from ignition.preparation.options import Options
 from ignition.preparation.prepare import prepare as prepare_core
@@ -45,7 +46,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NONE: Final = "none"  # a list of programs that is empty
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -79,26 +79,31 @@ def prepare(
         str | None, typer.Option(help="Model name that clients send; default: from CHECKPOINT.")
     ] = None,
     alias: Annotated[list[str] | None, typer.Option(help="Another name; repeatable.")] = None,
-    max_active: Annotated[int, typer.Option(min=1, help="Requests that run at once.")] = (
-        DEFAULT_MAX_ACTIVE
-    ),
-    prefill: Annotated[str, typer.Option(help="Tokens of each prefill program.")] = ",".join(
-        map(str, DEFAULT_PREFILL_EXTENTS)
-    ),
+    max_active: Annotated[
+        int | None, typer.Option(min=1, help=f"Requests that run at once; {default('max_active')}")
+    ] = None,
+    prefill: Annotated[
+        str | None, typer.Option(help=f"Tokens of each prefill program; {default('prefill')}")
+    ] = None,
     decode: Annotated[
         str | None,
-        typer.Option(help="Lanes of each decode program; default: 1,2,4,8,16,32 and MAX_ACTIVE."),
+        typer.Option(
+            help=f"Lanes of each decode program, MAX_ACTIVE the last; {default('decode')}"
+        ),
     ] = None,
     mixed: Annotated[
         str | None,
         typer.Option(
             help="Tokens of each program that decodes and takes a prompt's chunk in one, or none;"
-            " default: the most of PREFILL, at least two a request."
+            " default: the most of PREFILL, of cuda targets 512,2048; at least two a request."
         ),
     ] = None,
     scored_prefill: Annotated[
         str | None,
-        typer.Option(help="Tokens of each program that scores a prompt, or none; default: 128."),
+        typer.Option(
+            help="Tokens of each program that scores a prompt, or none;"
+            f" {default('scored_prefill')}"
+        ),
     ] = None,
     restore: Annotated[
         str | None,
@@ -137,11 +142,21 @@ def prepare(
         Path | None,
         typer.Option(help="A JSON file with the checkpoint's own words in a family's template."),
     ] = None,
-    target: Annotated[str, typer.Option(help="What the core runs on.")] = "cpu",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help=f"What the core runs on: {', '.join(TARGETS)}; default: cpu."),
+    ] = None,
     tuning: Annotated[
         bool,
         typer.Option("--tuning", help="Let each start measure how projections are blocked."),
     ] = False,
+    oracle: Annotated[
+        bool,
+        typer.Option(
+            help="Replay prompts, so that Helios can prove at start-up that it computes what was"
+            " prepared."
+        ),
+    ] = True,
     carrier: Annotated[
         Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
     ] = Carrier.PAYLOAD,
@@ -156,19 +171,20 @@ def prepare(
         licence_terms=licence_terms,
         recipe=recipe,
         storage=storage,
-        target=target,
+        target=one_target(target or []),
         carrier=carrier,
         max_active=max_active,
-        prefill=_capacities("--prefill", prefill),
-        decode=None if decode is None else _capacities("--decode", decode),
+        prefill=None if prefill is None else capacities("--prefill", prefill),
+        decode=None if decode is None else capacities("--decode", decode),
         max_context=max_context,
         sampling=parse_sampling(sampling),
         tuning=tuning,
-        mixed=None if mixed is None else _optional("--mixed", mixed),
+        oracle=oracle,
+        mixed=None if mixed is None else optional("--mixed", mixed),
         scored_prefill=(
-            None if scored_prefill is None else _optional("--scored-prefill", scored_prefill)
+            None if scored_prefill is None else optional("--scored-prefill", scored_prefill)
         ),
-        restore=None if restore is None else _optional("--restore", restore),
+        restore=None if restore is None else optional("--restore", restore),
         tools=tools,
         reasoning=reasoning,
         template=read_options(chat_template, template_words),
@@ -222,20 +238,6 @@ def _default_name(checkpoint: Path) -> str:
     """A served id from the checkpoint's name; folder names may hold dots, as in `1.7B`."""
     path = checkpoint.resolve()
     return (path.stem if path.suffix.lower() == ".gguf" else path.name).lower()
-
-
-def _capacities(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no list of numbers like 1,2,4", param_hint=option
-        ) from error
-
-
-def _optional(option: str, text: str) -> tuple[int, ...]:
-    """A list that may be empty."""
-    return () if text == _NONE else _capacities(option, text)
 
 
 class _Interrupted(BaseException):

@@ -13,6 +13,7 @@ from helios.contract.model import PreparedContract
 from helios.schema import contract_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
+from ignition.capture.target import CPU
 from ignition.preparation import chat_syntax, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
@@ -37,7 +38,7 @@ class Captured:
 
     def __init__(self, checkpoint: Checkpoint, storage: WeightStorage, extents: Extents) -> None:
         self.checkpoint = checkpoint
-        recorder = Recorder("cpu", weight_resource="weights.cpu")
+        recorder = Recorder(CPU, weight_resource="weights.cpu")
         self.weights = WeightSet(recorder.buffers, checkpoint, storage)
         recipe = recipes.choose("auto", checkpoint.family)
         template, tokens = checkpoint.chat_template(), checkpoint.template_tokens

@@ -16,6 +16,7 @@ from helios.errors import ContractError, CoreError, HeliosError
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.oracle import check_oracle, greedy_replay
 from helios.schema import core_pb2
+from ignition.capture.target import TARGETS
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.prepare import Options, prepare
 from ignition.preparation.quantisation import WeightStorage
@@ -219,7 +220,12 @@ def test_a_checkpoint_without_a_template_gives_a_core_without_one(tmp_path: Path
     ("change", "error", "match"),
     [
         ({"namespace": ""}, ContractError, "namespace: is empty"),
-        ({"target": "tpu"}, ContractError, "no target 'tpu'.*cpu"),
+        (
+            {"target": TARGETS["cuda:sm_90"], "storage": WeightStorage.INT8},
+            ContractError,
+            "storage: of target cuda:sm_90 there is no int8.*bf16",
+        ),
+        ({"target": TARGETS["cuda:sm_90"], "tuning": True}, ContractError, "--tuning: "),
         ({"recipe": "gpt"}, CheckpointError, "no recipe 'gpt'.*llama"),
         ({"max_context": 10_000}, ContractError, "more than the model's 512"),
         ({"decode": (1,)}, ContractError, "not all 2 requests"),

@@ -14,6 +14,7 @@ from ignition.capture import ops
 from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
+from ignition.capture.target import CPU
 
 ROWS, WIDTH, OUTPUTS = 4, 64, 32
 
@@ -22,7 +23,7 @@ class Scene:
     """A recorder with a program and what a `linear` launch needs."""
 
     def __init__(self) -> None:
-        self.recorder = Recorder("cpu", weight_resource="weights")
+        self.recorder = Recorder(CPU, weight_resource="weights")
         self.count = self.recorder.staged_input("live_rows", pb.DTYPE_I32, (1,))
         self.weight = self.recorder.buffers.weight(
             "w", pb.DTYPE_BF16, pb.PACKING_TILE16_BF16, (OUTPUTS, WIDTH)
@@ -91,7 +92,7 @@ def test_a_launch_is_recorded_in_catalogue_order(scene: Scene) -> None:
 
 
 def test_weights_are_laid_out_one_after_the_other_on_aligned_offsets() -> None:
-    buffers = Recorder("cpu", weight_resource="weights").buffers
+    buffers = Recorder(CPU, weight_resource="weights").buffers
     first = buffers.weight("first", pb.DTYPE_F32, pb.PACKING_PLAIN, (3,))
     second = buffers.weight("second", pb.DTYPE_U8, pb.PACKING_TILE16_Q6_K, (17, 256))
     third = buffers.weight("third", pb.DTYPE_F32, pb.PACKING_PLAIN, (1,))
@@ -242,7 +243,7 @@ def test_rows_that_don_t_fit_the_weights_are_refused(scene: Scene) -> None:
 def test_the_input_format_follows_packing_and_role(
     packing: pb.Packing, role: ops.Role, expected: ActivationFormat
 ) -> None:
-    buffers = Recorder("cpu", weight_resource="w").buffers
+    buffers = Recorder(CPU, weight_resource="w").buffers
     matrix = Matrix(buffers.weight("m", pb.DTYPE_U8, packing, (16, 256)), 16, 256)
     assert ops.input_format(matrix, role) is expected
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from helios.schema import execution_pb2 as pb
 from ignition.capture.recorder import Recorder
+from ignition.capture.target import CPU
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import Storage
 from ignition.preparation.quantisation import WeightStorage, store_as
@@ -41,7 +42,7 @@ def stored(choice: WeightStorage, outputs: int, width: int) -> StoredMatrix:
 
 def weight_set(choice: WeightStorage, **matrices: StoredMatrix) -> tuple[WeightSet, Matrices]:
     checkpoint = Matrices(matrices)
-    buffers = Recorder("cpu", weight_resource="weights").buffers
+    buffers = Recorder(CPU, weight_resource="weights").buffers
     return WeightSet(buffers, checkpoint, choice), checkpoint  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ STAGE, RECORD, WORK = range(3)
 COUNTERS = 7
 SCRATCH_ROWS, SCRATCH_COLUMNS = 8, 32
 # Positions of the arguments of a node that follow its operands.
-COUNTER_ARGUMENT, SCRATCH_ARGUMENT, INT32, INT64, FLOAT32, MAP = range(6)
+COUNTER_ARGUMENT, SCRATCH_ARGUMENT, INT32, INT64, FLOAT32, MAP, ROW_COUNT = range(7)
 
 
 def sample_cuda_manifest() -> pb.ExecutionManifest:
@@ -60,6 +60,12 @@ def sample_cuda_manifest() -> pb.ExecutionManifest:
                     columns=SCRATCH_COLUMNS,
                     box=(4, 32),
                     swizzle=64,
+                )
+            )
+            node.arguments.add(
+                row_count=pb.CudaRowCount(
+                    buffer=pb.Operand(buffer=scratch, access=both),
+                    row_nbytes=2 * SCRATCH_COLUMNS,
                 )
             )
     return message

@@ -223,7 +223,7 @@ def test_memory_that_can_t_be_had_is_an_execution_error(monkeypatch: pytest.Monk
 def test_memory_that_the_machine_lacks_is_refused_before_it_is_mapped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("helios.runtime.model_runtime.available_nbytes", lambda: 1 << 20)
+    monkeypatch.setattr("helios.runtime.capacities.available_nbytes", lambda: 1 << 20)
     device = NullDevice()
     with pytest.raises(ContractError, match=r"memory: .*1\.0 MiB are available"):
         load(device=device, cache_nbytes=1 << 30)

@@ -26,6 +26,7 @@ from tests.runtime.sample_cuda import (
     FLOAT32,
     MAP,
     MODULES,
+    ROW_COUNT,
     SCRATCH_ARGUMENT,
     SCRATCH_COLUMNS,
     WORK,
@@ -89,6 +90,7 @@ def test_every_part_of_a_node_arrives() -> None:
         m.CudaTensorMap(
             m.Operand(scratch, 0, AccessMode.READ), m.DType.BF16, SCRATCH_COLUMNS, (4, 32), 64
         ),
+        m.CudaRowCount(m.Operand(scratch, 0, AccessMode.READ_WRITE), 2 * SCRATCH_COLUMNS),
     )
 
 
@@ -186,6 +188,18 @@ STRUCTURES: list[tuple[str, Change]] = [
     (at(MAP, ".tensor_map.box[0]"), lambda x: tensor_map(x).box.__setitem__(0, 257)),
     (at(MAP, ".tensor_map.box[1]"), lambda x: tensor_map(x).box.__setitem__(1, 4)),
     (at(MAP, ".tensor_map.box[1]"), lambda x: tensor_map(x).box.__setitem__(1, 64)),
+    (
+        at(ROW_COUNT, ".row_count.buffer.buffer"),
+        lambda x: setattr(argument(x, ROW_COUNT).row_count.buffer, "buffer", 0),
+    ),
+    (
+        at(ROW_COUNT, ".row_count.row_nbytes"),
+        lambda x: setattr(argument(x, ROW_COUNT).row_count, "row_nbytes", 0),
+    ),
+    (
+        at(ROW_COUNT, ".row_count.row_nbytes"),
+        lambda x: setattr(argument(x, ROW_COUNT).row_count, "row_nbytes", 513),
+    ),
     (at(MAP, ".tensor_map.swizzle"), lambda x: setattr(tensor_map(x), "swizzle", 16)),
 ]
 
@@ -227,6 +241,15 @@ def test_no_kernel_takes_counters() -> None:
     with pytest.raises(ContractError) as raised:
         decode_manifest(message)
     assert raised.value.where == f"programs[{PROGRAM}].launches[{LAUNCH}].operands[0].buffer"
+
+
+def test_rows_are_counted_of_nothing_that_the_launch_does_not_name() -> None:
+    def count(message: pb.ExecutionManifest) -> None:
+        counted = argument(message, ROW_COUNT).row_count.buffer
+        counted.buffer, counted.access = index_of(message, "page_table") + 1, AccessMode.READ
+        argument(message, ROW_COUNT).row_count.row_nbytes = 4
+
+    assert check(count) == at(ROW_COUNT, ".row_count.buffer.buffer")
 
 
 def check(change: Change) -> str:
@@ -272,7 +295,7 @@ def test_a_node_touches_nothing_that_its_launch_does_not(name: str) -> None:
         node(message).arguments.add(buffer=operand)
 
     where = check(add)
-    assert where == f"{NODE}.arguments[{OPERANDS + MAP + 1}].buffer.buffer"
+    assert where == f"{NODE}.arguments[{OPERANDS + ROW_COUNT + 1}].buffer.buffer"
 
 
 def test_a_node_writes_nothing_that_its_launch_reads() -> None:

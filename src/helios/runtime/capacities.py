@@ -8,14 +8,14 @@ result becomes the runtime's geometry. Also used by inspection, before anything 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from helios.contract.fields import INT32_MAX, refuse
 from helios.contract.model import PreparedContract
 from helios.runtime.checks.storage import pages_for
-from helios.runtime.device import MemoryPlan, PlannedBuffer
+from helios.runtime.device import AvailableMemory, MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.state_rows import rows_per_request
 from helios.wording import counted, show_size
@@ -216,12 +216,19 @@ def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> Memor
     return MemoryPlan(tuple(planned), dict(counts), manifest.workspace_nbytes)
 
 
-def check_fits(plan: MemoryPlan, available_nbytes: int, asked: Capacities) -> None:
-    """Refuses a plan whose allocations (everything but the weights, which are used in place) the
-    machine doesn't have: mapping them could succeed and fail only when they are touched."""
+def check_fits(
+    plan: MemoryPlan, available_nbytes: int, asked: Capacities, *, holds_weights: bool = False
+) -> None:
+    """Refuses a plan whose allocations (everything but the weights, where they are used in place)
+    the device doesn't have: a host's could succeed and fail only when they are touched."""
     classes = plan.nbytes_by_class()
-    owned = sum(nbytes for kind, nbytes in classes.items() if kind is not BufferClass.WEIGHT)
+    owned = sum(
+        nbytes
+        for kind, nbytes in classes.items()
+        if holds_weights or kind is not BufferClass.WEIGHT
+    )
     if owned > available_nbytes:
+        counted_with = "with" if holds_weights else "beside"
         left = available_nbytes - (owned - classes.get(BufferClass.CACHE, 0))
         if asked.cache_nbytes is not None and left >= 1 << 20:
             refuse(
@@ -233,10 +240,22 @@ def check_fits(plan: MemoryPlan, available_nbytes: int, asked: Capacities) -> No
             )
         refuse(
             "memory",
-            f"the model takes {show_size(owned)} beside its weights,"
+            f"the model takes {show_size(owned)} {counted_with} its weights,"
             f" {show_size(available_nbytes)} are available",
             "Ask for fewer request slots or a smaller cache",
         )
+
+
+def with_default_share(asked: Capacities, memory: AvailableMemory) -> Capacities:
+    """What is asked for, with the device's own share for the cache where nobody named a size."""
+    if memory.cache_share is None or asked.cache_nbytes is not None or asked.cache_share:
+        return asked
+    return replace(asked, cache_share=memory.cache_share)
+
+
+def host_memory() -> AvailableMemory:
+    """What devices that compute on the host have."""
+    return AvailableMemory(available_nbytes())
 
 
 def available_nbytes() -> int:

@@ -2,7 +2,8 @@
 
 A device backs a plan with memory, takes launch lists whose operands are indices into the plan's
 buffers, and runs them one submission after the other. It knows nothing of requests, rounds or
-contracts. Implementations: `devices.cpu` (native replayer), `reference.device` (numpy).
+contracts. Implementations: `devices.cpu` (native replayer), `devices.cuda` (graphs on a GPU),
+`reference.device` (numpy).
 `ModelRuntime` is the only caller.
 """
 
@@ -26,15 +27,29 @@ FRAMES: Final = 2
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
     """How a device uses the machine. `threads` None takes every core that the process may use;
-    `instruction_set` None the widest that the machine runs."""
+    `instruction_set` None the widest that the machine runs. Of several GPUs `ordinal` is one, from
+    0; a round of a GPU that runs longer than `round_limit_s` is taken for one that never ends."""
 
     threads: int | None = None
     instruction_set: str | None = None
+    ordinal: int = 0
+    round_limit_s: float = 60.0
 
     @property
     def thread_count(self) -> int:
         """The threads that result."""
         return self.threads or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableMemory:
+    """What a device can still take, in bytes; `holds_weights` says whether weights take some of it,
+    `cache_share` which share of what everything else leaves the cache takes where nobody asks for a
+    size (None: what `capacities` says)."""
+
+    nbytes: int
+    holds_weights: bool = False
+    cache_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +89,9 @@ class MemoryPlan:
 class Device(Protocol):
     """Memory and execution of one target.
 
-    Order of calls: `allocate`, `load`, then any number of `submit`s, then `close`. Buffers are
-    indices into the plan; frames are 0 and 1 and matter for INPUT and COMPLETION buffers only.
+    Order of calls: `available_memory`, `allocate`, `load`, then any number of `submit`s, then
+    `close`. Buffers are indices into the plan; frames are 0 and 1 and matter for INPUT and
+    COMPLETION buffers only.
     """
 
     @property
@@ -85,6 +101,9 @@ class Device(Protocol):
     @property
     def kernel_path(self) -> str:
         """Target and instruction set, as docs/vocabulary.md spells it: "cpu/avx2"."""
+
+    def available_memory(self) -> AvailableMemory:
+        """What there is before `allocate`."""
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Backs every buffer, zeroed. `weights` holds the content of each weight resource, which

@@ -19,19 +19,19 @@ from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.errors import ExecutionError
 from helios.runtime.cache_content import CacheContent
-from helios.runtime.capacities import Capacities, available_nbytes, check_fits
+from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
 from helios.runtime.devices.opening import give_up, open_device
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
-from helios.runtime.manifest_checks import check_manifest, check_weights
+from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
-from helios.runtime.targets import deployed_rank, manifest_target, read_manifest
+from helios.runtime.targets import deployed_rank, read_manifest, read_modules, runs
 from helios.runtime.tuning import StalledError, run_producers
 from helios.schema import execution_pb2
 
@@ -62,11 +62,12 @@ class ModelRuntime:
     ) -> None:
         check_manifest(manifest, contract)
         check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-        available = available_nbytes()
-        selection = select(contract, manifest, capacities, available)
+        memory = device.available_memory()
+        capacities = with_default_share(capacities, memory)
+        selection = select(contract, manifest, capacities, memory.nbytes)
         refuse_unsupported(selection.programs)
         programs, plan = selection.programs, selection.plan
-        check_fits(plan, available, capacities)
+        check_fits(plan, memory.nbytes, capacities, holds_weights=memory.holds_weights)
         self.contract = contract
         self._manifest = manifest
         self._device = device
@@ -126,6 +127,8 @@ class ModelRuntime:
         ContractError or ExecutionError."""
         rank = deployed_rank(core, target)
         manifest = read_manifest(core, rank)
+        modules = read_modules(core, rank)
+        check_modules(manifest, modules)
         maps: dict[str, WeightMap] = {}
         try:
             for name in rank.weight_resources:
@@ -138,6 +141,7 @@ class ModelRuntime:
                 options,
                 capacities,
                 device,
+                modules,
             )
         except BaseException:
             for mapped in maps.values():
@@ -157,11 +161,15 @@ class ModelRuntime:
         options: DeviceOptions | None = None,
         capacities: Capacities | None = None,
         device: Device | None = None,
+        modules: Mapping[str, bytes] | None = None,
     ) -> ModelRuntime:
-        """Loads what isn't in a core (yet). `device` replaces the target's own."""
+        """Loads what isn't in a core (yet). `device` replaces the target's own, `modules` are those
+        of cuda targets by id."""
         views = {name: memoryview(content).cast("B") for name, content in weights.items()}
         manifest = decode_manifest(manifest_message)
-        return cls._build(contract, manifest, views, target, options, capacities, device)
+        return cls._build(
+            contract, manifest, views, target, options, capacities, device, modules or {}
+        )
 
     @classmethod
     def _build(
@@ -172,11 +180,12 @@ class ModelRuntime:
         target: str,
         options: DeviceOptions | None,
         capacities: Capacities | None,
-        device: Device | None = None,
+        device: Device | None,
+        modules: Mapping[str, bytes],
     ) -> ModelRuntime:
-        if manifest.target != manifest_target(target):
+        if not runs(target, manifest.target):
             refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
-        chosen = device or open_device(target, options or DeviceOptions())
+        chosen = device or open_device(target, options or DeviceOptions(), manifest.cuda, modules)
         try:
             return cls(contract, manifest, weights, chosen, capacities or Capacities())
         except StalledError:

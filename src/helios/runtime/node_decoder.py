@@ -21,6 +21,7 @@ from helios.runtime.manifest import (
     CudaInteger,
     CudaIntegerWidth,
     CudaNode,
+    CudaRowCount,
     CudaTarget,
     CudaTensorMap,
     DType,
@@ -78,6 +79,7 @@ class NodeDecoder:
         self._operands: dict[tuple[int, int, int], Operand] = {}
         self._integers: dict[tuple[int, CudaIntegerWidth], CudaInteger] = {}
         self._maps: dict[bytes, CudaTensorMap] = {}
+        self._row_counts: dict[bytes, CudaRowCount] = {}
 
     def decode(self, message: Any, launch: str, number: int) -> CudaNode:
         """Node `number` of the launch at the path `launch`."""
@@ -110,6 +112,8 @@ class NodeDecoder:
                 operand = decode_operand(buffer, self._buffers, lambda field: join(where, field))
                 self._operands[key] = operand
             return operand
+        if kind == "row_count":
+            return self._row_count(message.row_count, _argument_path(launch, node, position))
         if kind == "int32":
             return self._integer(message.int32, CudaIntegerWidth.BITS_32)
         if kind == "int64":
@@ -134,6 +138,19 @@ class NodeDecoder:
         found = self._integers.get(key)
         if found is None:
             found = self._integers[key] = CudaInteger(value, width)
+        return found
+
+    def _row_count(self, message: Any, argument: str) -> CudaRowCount:
+        wire = message.SerializeToString(deterministic=True)
+        found = self._row_counts.get(wire)
+        if found is None:
+            where = f"{argument}.row_count"
+            operand = decode_operand(
+                message.buffer, self._buffers, lambda field: join(where, f"buffer.{field}")
+            )
+            high = self._buffers[operand.buffer].nbytes
+            nbytes = integer(message.row_nbytes, join(where, "row_nbytes"), low=1, high=high)
+            found = self._row_counts[wire] = CudaRowCount(operand, nbytes)
         return found
 
     def _tensor_map(self, message: Any, where: str) -> CudaTensorMap:

@@ -16,18 +16,40 @@ from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import execution_pb2
 
-# The reference device replays the programs of another target.
-_MANIFEST_TARGETS = {"reference": "cpu"}
+CUDA = "cuda"
+# The reference device replays the programs of any target, of a core with several those of cpu.
+_REFERENCE = "reference"
+_REPLAYED_FIRST = "cpu"
 
 
-def manifest_target(target: str) -> str:
-    """The target whose manifest a device of `target` runs."""
-    return _MANIFEST_TARGETS.get(target, target)
+def runs(target: str, manifest: str) -> bool:
+    """Whether a device of `target` runs the manifest of that target."""
+    return target in (_REFERENCE, manifest)
+
+
+def choose_target(core: OpenedCore, asked: str | None) -> str:
+    """The target to run: what is asked for, where `cuda` stands for the core's only cuda target;
+    without a word cpu where the core has it, else the only target that it has. Raises
+    ContractError."""
+    if asked is not None and asked != CUDA:
+        return asked
+    found = [name for name in core.targets if asked is None or name.startswith(f"{CUDA}:")]
+    if asked is None and "cpu" in found:
+        return "cpu"
+    if len(found) == 1:
+        return found[0]
+    raise ContractError(
+        f"the core has {len(found)} {'targets' if asked is None else 'cuda targets'}",
+        where=str(core.folder),
+        remedy=f"Name one with --target: it has {', '.join(core.targets) or 'none'}",
+    )
 
 
 def deployed_ranks(core: OpenedCore, target: str) -> tuple[RankResources, ...]:
     """The ranks of a target, at least one. Raises ContractError where the core lacks it."""
-    name = manifest_target(target)
+    name = target
+    if target == _REFERENCE:
+        name = _REPLAYED_FIRST if _REPLAYED_FIRST in core.targets else next(iter(core.targets), "")
     deployed = core.targets.get(name)
     if deployed is None:
         raise ContractError(

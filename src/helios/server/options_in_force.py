@@ -21,6 +21,7 @@ OF_WORKER: Final = (
     "allow_private_mirrors",
     "mirror_timeout_s",
     "target",
+    "device",
     "threads",
     "instruction_set",
     "request_slots",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -25,9 +25,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     key: these options can be seen in a list of processes. `cache_dir` is where resources that the
     core's folder lacks are kept, `allow_private_mirrors` lets them come from private addresses,
     and a mirror may leave us without an answer for `mirror_timeout_s`.
-    The capacities are those of `helios.runtime.Capacities`. `prompt_cache` is a folder in which
-    what prompts leave survives restarts, in files of at most `prompt_cache_nbytes` in all (None: 16
-    GiB); `offload_nbytes` of host memory keep what the cache has no room for. `oracle` says whether
+
+    `target` is cpu, reference, one of the core's like cuda:sm_90, or `cuda` for its only cuda
+    target; None takes cpu where the core has it, else its only one. Of several GPUs `device` is
+    one, from 0. The capacities are those of `helios.runtime.Capacities`.
+
+    `prompt_cache` is a folder in which what prompts leave survives restarts, in files of at most
+    `prompt_cache_nbytes` in all (None: 16 GiB); `offload_nbytes` of host memory keep what the cache
+    has no room for. `oracle` says whether
     to replay a case of the core's oracle before serving, `verify_weights` whether to check the
     weights' digests; `logs` what its process logs and how. Raises HeliosError for sizes and folders
     that contradict each other.
@@ -41,7 +46,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str | None = None
     allow_private_mirrors: bool = False
     mirror_timeout_s: float | None = None
-    target: Literal["cpu", "reference"] = "cpu"
+    target: str | None = None
+    device: int = 0
     threads: int | None = None
     instruction_set: str | None = None
     request_slots: int | None = None

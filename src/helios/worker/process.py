@@ -68,7 +68,7 @@ def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) 
         return 1
     model.startup_ms["import"] = (imported - began) / 1e6
     collector.settle()
-    shorten_turns()
+    shorten_turns(of_gpu=model.runtime.geometry.target.startswith("cuda:"))
     try:
         channel.send([model.ready_message()])
         ModelWorker(

@@ -17,6 +17,7 @@ from helios.errors import CoreError
 from helios.runtime.model_runtime import DeviceOptions, ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
+from helios.runtime.targets import choose_target
 from helios.scheduler import SchedulerOptions, can_reuse
 from helios.schema import core_pb2
 from helios.worker.messages import WorkerReady
@@ -109,10 +110,10 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     core = open_served_core(options)
     prepare_prompt_cache(options)
     opened = clock()
-    device = DeviceOptions(options.threads, options.instruction_set)
+    device = DeviceOptions(options.threads, options.instruction_set, options.device)
     native = NativeModel.load(
         core,
-        target=options.target,
+        target=choose_target(core, options.target),
         options=device,
         capacities=asked_capacities(options),
         peers=options.peers,

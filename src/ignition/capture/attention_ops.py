@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helios.kernels.catalogue import ActivationFormat
+from helios.schema import execution_pb2 as pb
 from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
+from ignition.capture.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -63,29 +65,38 @@ def rope_and_cache(
     q_norm: BufferHandle | None = None,
     k_norm: BufferHandle | None = None,
     epsilon: float,
-) -> None:
-    """Normalises (where given) and rotates queries in place, stores keys and values."""
+) -> BufferHandle:
+    """Normalises (where given) and rotates queries, stores keys and values; returns the queries as
+    `attention` takes them."""
     operands = {
-        **_head_operands(at, qkv, table, planes),
+        **_row_operands(at, table, planes),
+        "qkv": qkv.buffer,
         "inverse_frequency": rotary.inverse_frequency,
     }
     if q_norm is not None:
         operands["q_norm"] = q_norm
     if k_norm is not None:
         operands["k_norm"] = k_norm
+    kernel, queries = "rope_and_cache", qkv.buffer
+    if program.target.queries_apart:
+        kernel = "rope_and_cache_f16"
+        shape = (at.rows.capacity, heads.query * heads.width)
+        queries = program.workspace("queries", pb.DTYPE_F16, shape)
+        operands["queries"] = queries
     program.launch(
-        "rope_and_cache",
+        kernel,
         operands,
         _head_integers(at.rows, heads, table),
         {"epsilon": epsilon, "attention_factor": rotary.attention_factor},
     )
+    return queries
 
 
 def attention(
     program: ProgramRecorder,
     role: str,
     at: RowBinding,
-    qkv: Activation,
+    queries: BufferHandle,
     heads: Heads,
     table: PageTable,
     planes: Planes,
@@ -96,21 +107,44 @@ def attention(
 ) -> Activation:
     """Attention over each row's cached context, in `form`; `window` 0 sees all of it."""
     out = program.activation(role, at.rows.capacity, heads.query * heads.width, form)
-    program.launch(
-        "attention",
-        {**_head_operands(at, qkv, table, planes), "out": out.buffer},
-        {**_head_integers(at.rows, heads, table), "window": window, "format": form},
-        {"scale": scale},
-    )
+    operands = {**_row_operands(at, table, planes), "out": out.buffer}
+    integers = {**_head_integers(at.rows, heads, table), "window": window, "format": form}
+    kernel = "attention"
+    if program.target.queries_apart:
+        kernel = "attention_f16"
+        operands["queries"] = queries
+        integers["lane_capacity"] = 0
+        if at.lengths is not None:
+            operands["lanes"] = at.lengths.lanes.count
+            operands["query_length"] = at.lengths.query_length
+            integers["lane_capacity"] = at.lengths.lanes.capacity
+    else:
+        operands["qkv"] = queries
+    program.launch(kernel, operands, integers, {"scale": scale})
     return out
 
 
-def _head_operands(
-    at: RowBinding, qkv: Activation, table: PageTable, planes: Planes
-) -> dict[str, BufferHandle]:
+def declare_planes(recorder: Recorder, layer: int, heads: Heads) -> Planes:
+    """A layer's planes, as the target's attention reads them."""
+    tokens, width = recorder.target.page_tokens, heads.width
+    # Where attention reads one element of all of a page's keys at a time, they lie transposed.
+    keys = (tokens, width) if recorder.target.queries_apart else (width, tokens)
+
+    def plane(kind: str, *row: int) -> BufferHandle:
+        return recorder.buffers.plain(
+            f"cache.{kind}.{layer}",
+            pb.BUFFER_CLASS_CACHE,
+            pb.DTYPE_F16,
+            (heads.key_value, *row),
+            leading=pb.LEADING_COUNT_CACHE_PAGES,
+        )
+
+    return Planes(keys=plane("k", *keys), values=plane("v", tokens, width))
+
+
+def _row_operands(at: RowBinding, table: PageTable, planes: Planes) -> dict[str, BufferHandle]:
     return {
         "rows": at.rows.count,
-        "qkv": qkv.buffer,
         "positions": at.positions,
         "slot": at.slot,
         "page_table": table.buffer,

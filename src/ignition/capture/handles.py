@@ -136,10 +136,20 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class LaneLengths:
+    """The lanes of a program's packed rows and how many each has (i32), one after the other."""
+
+    lanes: Rows
+    query_length: BufferHandle
+
+
+@dataclass(frozen=True)
 class RowBinding:
-    """Where the rows of a program stand: their tokens, positions and request slots (i32 each)."""
+    """Where the rows of a program stand: their tokens, positions and request slots (i32 each);
+    `lengths` where a lane has several."""
 
     rows: Rows
     tokens: BufferHandle
     positions: BufferHandle
     slot: BufferHandle
+    lengths: LaneLengths | None = None

@@ -27,12 +27,19 @@ class OperandUse:
 
 @dataclass(frozen=True)
 class RecordedLaunch:
-    """A checked launch; `uses` has an entry for each operand of the kernel, None where absent."""
+    """A checked launch; `uses` has an entry for each operand of the kernel, None where absent.
+
+    On cuda targets `nodes` do its work, with `scratch` that holds something meanwhile. `joined`:
+    the next launch's nodes do it instead.
+    """
 
     kernel: KernelSpec
     uses: tuple[OperandUse | None, ...]
     integers: tuple[int, ...]
     floats: tuple[float, ...]
+    nodes: tuple[pb.CudaNode, ...] = ()
+    scratch: tuple[BufferHandle, ...] = ()
+    joined: bool = False
 
 
 def workspace_tensors(
@@ -45,7 +52,7 @@ def workspace_tensors(
     for number, launches in enumerate(programs):
         for name, spans in _spans(launches, sizes).items():
             if name in retained:
-                spans[-1][1] = len(launches) - 1
+                spans[-1][1] = _steps(launches)[-1]
             intervals[name].extend(Interval(number, first, last) for first, last in spans)
     return [Tensor(name, sizes[name], tuple(intervals[name])) for name in intervals]
 
@@ -53,7 +60,10 @@ def workspace_tensors(
 def _spans(launches: Sequence[RecordedLaunch], sizes: dict[str, int]) -> dict[str, list[list[int]]]:
     """[first, last] of each value that each workspace buffer holds in one program."""
     spans: dict[str, list[list[int]]] = {}
-    for at, launch in enumerate(launches):
+    for at, launch in zip(_steps(launches), launches, strict=True):
+        for buffer in launch.scratch:
+            sizes[buffer.name] = buffer.nbytes
+            spans.setdefault(buffer.name, []).append([at, at])
         for use in launch.uses:
             if use is None or use.buffer.buffer_class != pb.BUFFER_CLASS_WORKSPACE:
                 continue
@@ -69,3 +79,12 @@ def _spans(launches: Sequence[RecordedLaunch], sizes: dict[str, int]) -> dict[st
                     where=name,
                 )
     return spans
+
+
+def _steps(launches: Sequence[RecordedLaunch]) -> list[int]:
+    """When each launch runs: at once with those that it is joined to."""
+    steps, step = [], 0
+    for launch in launches:
+        steps.append(step)
+        step += not launch.joined
+    return steps

@@ -33,6 +33,8 @@ def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
     """The format that a projection reads, by how its weights are kept and what it is for."""
     if matrix.is_quantised:
         return ActivationFormat.Q8 if role is Role.INNER else ActivationFormat.Q16
+    if matrix.packing == pb.PACKING_ROWS_BF16:
+        return ActivationFormat.BF16  # what tensor cores multiply
     if matrix.packing == pb.PACKING_TILE16_BF16 and role is not Role.HEAD:
         return BF16_WEIGHTS_READ
     return ActivationFormat.F32
@@ -154,7 +156,7 @@ def linear_silu_mul(
     gate_up: Matrix,
     form: ActivationFormat,
 ) -> Activation:
-    """silu(gate) · up in `form`; `gate_up` alternates tiles of 16 gate and 16 up rows."""
+    """silu(gate) · up in `form`; `gate_up` alternates gate and up rows as its layout has it."""
     _check_width("linear_silu_mul", x, gate_up)
     outputs = gate_up.outputs // 2
     out = program.activation(role, rows.capacity, outputs, form)

@@ -19,6 +19,7 @@ from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import FORMAT_DTYPE, Activation, BufferHandle
 from ignition.capture.liveness import OperandUse, RecordedLaunch
 from ignition.capture.needs import Need
+from ignition.capture.target import Target
 
 if TYPE_CHECKING:
     from ignition.capture.tuning import ProgramTuning
@@ -29,11 +30,12 @@ _READ_ONLY: Final = frozenset({pb.BUFFER_CLASS_WEIGHT, pb.BUFFER_CLASS_INPUT})
 class ProgramRecorder:
     """One program in the making: allocates its workspace, appends its launches."""
 
-    def __init__(self, buffers: BufferTable, message: pb.Program) -> None:
+    def __init__(self, buffers: BufferTable, message: pb.Program, target: Target) -> None:
         self._buffers = buffers
         self._workspace: dict[str, BufferHandle] = {}
         self._section = ""
         self.message = message
+        self.target = target
         # Set where projections take a blocking that startup tuning picks.
         self.tuning: ProgramTuning | None = None
         self.launches: list[RecordedLaunch] = []

@@ -19,10 +19,10 @@ from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle
 from ignition.capture.liveness import RecordedLaunch
 from ignition.capture.program import ProgramRecorder
+from ignition.capture.target import Target
 from ignition.capture.tuning import ProgramTuning
 
-ABI: Final = "helios-cpu-1"
-_ACCESS: Final = {
+ACCESS: Final = {
     "r": contract.ACCESS_MODE_READ,
     "w": contract.ACCESS_MODE_WRITE,
     "rw": contract.ACCESS_MODE_READ_WRITE,
@@ -33,8 +33,8 @@ class Recorder:
     """One manifest in the making. Names of buffers, programs and destinations are unique. With
     `tuning`, projections take blockings that producers of the tuning catalog pick at start-up."""
 
-    def __init__(self, target: str, *, weight_resource: str, tuning: bool = False) -> None:
-        self._target = target
+    def __init__(self, target: Target, *, weight_resource: str, tuning: bool = False) -> None:
+        self.target = target
         self._tuning = tuning
         self.buffers = BufferTable(weight_resource)
         self._retained: set[str] = set()
@@ -105,7 +105,7 @@ class Recorder:
             packed_token_capacity=packed_token_capacity,
             accesses=accesses,
         )
-        program = ProgramRecorder(self.buffers, message)
+        program = ProgramRecorder(self.buffers, message, self.target)
         if self._tuning:
             program.tuning = ProgramTuning(self.buffers, message, self._begin_producer)
         self._programs[name] = program
@@ -114,11 +114,22 @@ class Recorder:
     def _begin_producer(self, name: str) -> ProgramRecorder:
         """Begins a program of the tuning catalog."""
         message = pb.Program(name=name, operation=contract.OPERATION_TUNE, batch_capacity=1)
-        self._producers[name] = ProgramRecorder(self.buffers, message)
+        self._producers[name] = ProgramRecorder(self.buffers, message, self.target)
         return self._producers[name]
 
-    def manifest(self) -> pb.ExecutionManifest:
-        """Plans the workspace and returns the manifest."""
+    @property
+    def retained(self) -> frozenset[str]:
+        """Scratch that is read after a program."""
+        return frozenset(self._retained)
+
+    @property
+    def programs(self) -> tuple[ProgramRecorder, ...]:
+        """All programs so far, and the tuning catalog's after them."""
+        return (*self._programs.values(), *self._producers.values())
+
+    def manifest(self, cuda: pb.CudaTarget | None = None) -> pb.ExecutionManifest:
+        """Plans the workspace and returns the manifest; `cuda` has the functions that nodes name,
+        on cuda targets."""
         programs, producers = self._programs.values(), self._producers.values()
         plan = planner.plan(
             liveness.workspace_tensors(
@@ -127,8 +138,8 @@ class Recorder:
         )
         kernels = _kernel_order([*programs, *producers])
         return pb.ExecutionManifest(
-            abi=ABI,
-            target=self._target,
+            abi=self.target.abi,
+            target=self.target.name,
             kernels=[_kernel_use(BY_NAME[name]) for name in kernels],
             buffers=[_buffer_message(handle, plan) for handle in self.buffers.handles],
             programs=[self._finish(program, kernels) for program in programs],
@@ -136,6 +147,7 @@ class Recorder:
             destinations=self._destinations.values(),
             completions=self._completions.values(),
             workspace_nbytes=plan.arena_nbytes,
+            cuda=cuda,
         )
 
     def _add_destination(self, destination: pb.TransportDestination) -> None:
@@ -197,10 +209,11 @@ def _launch_message(launch: RecordedLaunch, kernels: Sequence[str]) -> pb.Launch
             else pb.Operand(
                 buffer=use.buffer.index + 1,
                 byte_offset=use.buffer.first_byte,
-                access=_ACCESS[spec.access],
+                access=ACCESS[spec.access],
             )
             for use, spec in zip(launch.uses, launch.kernel.operands, strict=True)
         ],
         integers=launch.integers,
         floats=launch.floats,
+        nodes=launch.nodes,
     )

@@ -30,7 +30,6 @@ from ignition.preparation.destinations import (
 CONTRACT_VERSION: Final = 3
 REQUEST_STATE: Final = "request_state"
 PAGE_TABLE: Final = "page_table"
-PAGE_TOKENS: Final = 32
 SAMPLING_ROWS: Final = "sampling_rows"
 TOKEN_MASK: Final = "token_mask"
 
@@ -158,10 +157,11 @@ def graph(name: str, operation: pb.Operation) -> pb.GraphContract:
 
 
 def paged_cache(
-    planes: Sequence[str], saved: Sequence[str] = (), *, window_tokens: int = 0
+    planes: Sequence[str], saved: Sequence[str] = (), *, page_tokens: int, window_tokens: int = 0
 ) -> pb.CacheContract:
-    """Keys and values of every position, or of the last `window_tokens`, in pages that one page
-    table lists. `saved` are the planes whose rows keep a page that is still being filled."""
+    """Keys and values of every position, or of the last `window_tokens`, in pages of `page_tokens`
+    that one page table lists. `saved` are the planes whose rows keep a page that is still being
+    filled."""
     history = pb.CacheRegion(
         name="attention",
         kind=pb.CACHE_REGION_KIND_PAGED_KEY_VALUE,
@@ -183,7 +183,7 @@ def paged_cache(
             )
         )
     return pb.CacheContract(
-        page_tokens=PAGE_TOKENS,
+        page_tokens=page_tokens,
         regions=regions,
         page_tables=[pb.PageTableView(name="pages", destination=PAGE_TABLE)],
     )

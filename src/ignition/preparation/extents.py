@@ -11,23 +11,48 @@ from dataclasses import dataclass
 from typing import Final
 
 from helios.errors import ContractError
-from ignition.preparation import contract
+from ignition.capture.target import CPU, Target
 
-DEFAULT_MAX_ACTIVE: Final = 32
-DEFAULT_PREFILL_EXTENTS: Final = (32, 128, 512)
-DEFAULT_DECODE_BATCHES: Final = (1, 2, 4, 8, 16, 32)
-# One of each: a program's time follows from the rows that live in it, not from its capacity.
-DEFAULT_SCORED_EXTENTS: Final = (128,)
 PREFILL_LANES_LIMIT: Final = 32
 SCORED_ROWS: Final = 32  # rows of logits that SCORED_PREFILL computes at a time
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a target's programs take where nothing else is asked for; `mixed` None follows from
+    the other two."""
+
+    max_active: int
+    prefill: tuple[int, ...]
+    decode: tuple[int, ...]
+    scored_prefill: tuple[int, ...]
+    mixed: tuple[int, ...] | None = None
+
+
+# One MIXED and SCORED_PREFILL program: a program's time follows from the rows that live in it, not
+# from its capacity.
+_CPU: Final = Defaults(32, (32, 128, 512), (1, 2, 4, 8, 16, 32), (128,))
+# There a launch has CTAs for its capacity, and those without a row take time too.
+_CUDA: Final = Defaults(
+    128,
+    (128, 512, 2048, 8192),
+    (1, 2, 4, 8, 16, 32, 64, 128),
+    (512,),
+    mixed=(512, 2048),
+)
+
+
+def defaults(target: Target) -> Defaults:
+    """The defaults of a target."""
+    return _CUDA if target.is_cuda else _CPU
 
 
 @dataclass(frozen=True)
 class Extents:
     """Request slots, packed tokens of each PREFILL program, lanes of each DECODE program, tokens
     of the longest request; packed tokens of each MIXED and SCORED_PREFILL program and lanes of the
-    programs that restore and snapshot, of which there may be none. Impossible ones raise
-    ContractError, which names the option of `ignition prepare` that sets them."""
+    programs that restore and snapshot, of which there may be none; tokens of a page. Impossible
+    ones raise ContractError, which names the option of `ignition prepare` that sets them."""
 
     max_active: int
     prefill: tuple[int, ...]
@@ -36,6 +61,7 @@ class Extents:
     mixed: tuple[int, ...] = ()
     scored_prefill: tuple[int, ...] = ()
     restore: tuple[int, ...] = ()
+    page_tokens: int = CPU.page_tokens
 
     def __post_init__(self) -> None:
         # Before the lists: the default decode list follows from --max-active.
@@ -104,13 +130,18 @@ class Extents:
     @property
     def pages_per_request(self) -> int:
         """Pages of the longest request."""
-        return -(-self.max_context_tokens // contract.PAGE_TOKENS)
+        return -(-self.max_context_tokens // self.page_tokens)
 
 
-def default_mixed(max_active: int, prefill: Sequence[int]) -> tuple[int, ...]:
-    """A program for all requests, with room for the largest chunk of a prompt, or for as many of
-    its tokens as there are requests; none where one request can be active."""
-    return (max(prefill[-1], 2 * max_active),) if max_active > 1 and prefill else ()
+def default_mixed(default: Defaults, max_active: int, prefill: Sequence[int]) -> tuple[int, ...]:
+    """The target's extents that have room for all requests and as many tokens of a prompt. Where
+    it has none, a program for all requests, with room for the largest chunk of a prompt, or for as
+    many of its tokens as there are requests. None where one request can be active."""
+    if max_active < 2 or not prefill:
+        return ()
+    least = 2 * max_active
+    fitting = [packed for packed in default.mixed or () if packed <= prefill[-1]]
+    return tuple(sorted({max(packed, least) for packed in fitting or [prefill[-1]]}))
 
 
 def _check_ascending(option: str, values: Sequence[int]) -> None:

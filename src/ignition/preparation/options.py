@@ -13,23 +13,22 @@ from typing import Final
 from helios.core.format import NAMESPACE_LIMIT
 from helios.errors import ContractError
 from ignition import recipes
+from ignition.capture.target import CPU, Target
 from ignition.preparation import chat_syntax, template_choice
 from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import NO_RECOMMENDATIONS, GenerationDefaults
 from ignition.preparation.export import Carrier
 from ignition.preparation.extents import (
-    DEFAULT_DECODE_BATCHES,
-    DEFAULT_MAX_ACTIVE,
-    DEFAULT_PREFILL_EXTENTS,
-    DEFAULT_SCORED_EXTENTS,
     Extents,
     default_mixed,
+    defaults,
 )
 from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import text_of as sampling_text
 from ignition.preparation.template_choice import BY_CHECKPOINT, TemplateOptions
 
-TARGETS: Final = ("cpu",)
+_CUDA_STORAGES: Final = (WeightStorage.AS_STORED, WeightStorage.BF16)
+ORACLE_OFF: Final = "off"  # of the rebuild manifest's option "oracle"
 TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 # Options of programs that a core may lack; the names are those of `Extents` and `Options`.
 OPTIONAL_PROGRAMS: Final = ("mixed", "scored_prefill", "restore")
@@ -51,10 +50,10 @@ class Options:
     licence_terms: str = ""
     recipe: str = "auto"
     storage: WeightStorage = WeightStorage.AS_STORED
-    target: str = "cpu"
+    target: Target = CPU
     carrier: Carrier = Carrier.PAYLOAD
-    max_active: int = DEFAULT_MAX_ACTIVE
-    prefill: tuple[int, ...] = DEFAULT_PREFILL_EXTENTS
+    max_active: int | None = None
+    prefill: tuple[int, ...] | None = None
     decode: tuple[int, ...] | None = None
     max_context: int | None = None
     sampling: GenerationDefaults = NO_RECOMMENDATIONS
@@ -65,6 +64,7 @@ class Options:
     tools: str = chat_syntax.AUTO
     reasoning: str = chat_syntax.AUTO
     template: TemplateOptions = BY_CHECKPOINT
+    oracle: bool = True
 
     def check(self) -> None:
         """Refuses what no checkpoint could make right, naming the command's option. Raises
@@ -84,17 +84,28 @@ class Options:
                 where="--served-id, --alias",
                 remedy="Give each name once",
             )
-        if self.target not in TARGETS:
-            raise ContractError(
-                f"there is no target {self.target!r}",
-                where="--target",
-                remedy=f"Targets are: {', '.join(TARGETS)}",
-            )
+        if self.target.is_cuda:
+            self._check_cuda()
         recipes.check_name(self.recipe)
         chat_syntax.check_names(self.tools, self.reasoning)
         template_choice.check(self.template)
         # The model's context length is still unknown: any stands in for it.
         self.extents(sys.maxsize)
+
+    def _check_cuda(self) -> None:
+        where = f"of target {self.target.name}"
+        if self.storage not in _CUDA_STORAGES:
+            raise ContractError(
+                f"{where} there is no {self.storage.value} yet",
+                where="--storage",
+                remedy=f"Choose one of {', '.join(s.value for s in _CUDA_STORAGES)}",
+            )
+        if self.tuning:
+            raise ContractError(
+                f"programs {where} have nothing to measure at start-up",
+                where="--tuning",
+                remedy="Leave it out",
+            )
 
     def extents(self, context_tokens: int) -> Extents:
         """The captured capacities for a model of this context length."""
@@ -104,21 +115,25 @@ class Options:
                 where="--max-context",
                 remedy="Choose a smaller context",
             )
+        default = defaults(self.target)
+        max_active = default.max_active if self.max_active is None else self.max_active
+        prefill = default.prefill if self.prefill is None else self.prefill
         decode, mixed, restore = self.decode, self.mixed, self.restore
         if decode is None:
-            fitting = {lanes for lanes in DEFAULT_DECODE_BATCHES if lanes < self.max_active}
-            decode = tuple(sorted(fitting | {self.max_active}))
+            fitting = {lanes for lanes in default.decode if lanes < max_active}
+            decode = tuple(sorted(fitting | {max_active}))
         if mixed is None:
-            mixed = default_mixed(self.max_active, self.prefill)
+            mixed = default_mixed(default, max_active, prefill)
         scored = self.scored_prefill
         return Extents(
-            max_active=self.max_active,
-            prefill=self.prefill,
+            max_active=max_active,
+            prefill=prefill,
             decode=decode,
             max_context_tokens=context_tokens if self.max_context is None else self.max_context,
             mixed=mixed,
-            scored_prefill=DEFAULT_SCORED_EXTENTS if scored is None else scored,
-            restore=(self.max_active,) if restore is None else restore,
+            scored_prefill=default.scored_prefill if scored is None else scored,
+            restore=(max_active,) if restore is None else restore,
+            page_tokens=self.target.page_tokens,
         )
 
     def texts(self, extents: Extents, syntax: ChatSyntax, family: str) -> dict[str, str]:
@@ -126,7 +141,7 @@ class Options:
         and the `family` whose template is used."""
         texts = {
             "storage": self.storage.value,
-            "target": self.target,
+            "target": self.target.name,
             "max_active": str(extents.max_active),
             "prefill": _listed(extents.prefill),
             "decode": _listed(extents.decode),
@@ -141,6 +156,8 @@ class Options:
             texts["sampling"] = sampling_text(self.sampling)
         if self.tuning:
             texts["tuning"] = TUNING_ON
+        if not self.oracle:
+            texts["oracle"] = ORACLE_OFF
         for name in SYNTAXES:
             if getattr(syntax, name) != chat_syntax.NONE:
                 texts[name] = getattr(syntax, name)

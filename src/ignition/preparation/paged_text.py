@@ -15,7 +15,7 @@ from helios.schema import contract_pb2
 from ignition.capture import request_ops as ops
 from ignition.capture import sampling_ops
 from ignition.capture.attention_ops import PageTable
-from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
+from ignition.capture.handles import Activation, BufferHandle, LaneLengths, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.preparation import destinations, request_programs
@@ -118,7 +118,7 @@ class _TextPrograms:
         program, graph = self._frame.begin(
             f"prefill.p{packed}", contract_pb2.OPERATION_PREFILL, lanes, 1, packed
         )
-        x = self._prompt(program, packed)
+        x = self._prompt(program, lanes, packed)
         self._sample_last(program, lanes, packed, x)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
@@ -131,7 +131,7 @@ class _TextPrograms:
         program, graph = self._frame.begin(
             f"scored_prefill.p{packed}", contract_pb2.OPERATION_SCORED_PREFILL, lanes, 1, packed
         )
-        x = self._prompt(program, packed)
+        x = self._prompt(program, lanes, packed)
         scored = ops.ScoredInputs(self._inputs["targets"], self._inputs["scored_top_logprobs"])
         live = Rows(self._inputs["live_tokens"], packed)
         for start in range(0, packed, SCORED_ROWS):
@@ -184,13 +184,14 @@ class _TextPrograms:
             self._inputs["tokens"],
             self._inputs["positions"],
         )
-        at = RowBinding(rows, tokens, positions, self._inputs["token_slot"])
+        slots, lengths = self._inputs["token_slot"], self._lengths(extent)
+        at = RowBinding(rows, tokens, positions, slots, lengths)
         x = self._model.hidden(program, at, self._frame.table)
         self._sample_last(program, extent, packed, x)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
-    def _prompt(self, program: ProgramRecorder, packed: int) -> Activation:
+    def _prompt(self, program: ProgramRecorder, lanes: int, packed: int) -> Activation:
         """The forward pass of the tokens that the host sends."""
         self._frame.apply_page_deltas(program)
         at = RowBinding(
@@ -198,8 +199,13 @@ class _TextPrograms:
             self._inputs["tokens"],
             self._inputs["positions"],
             self._inputs["token_slot"],
+            self._lengths(lanes),
         )
         return self._model.hidden(program, at, self._frame.table)
+
+    def _lengths(self, lanes: int) -> LaneLengths:
+        """How many of the packed rows each of at most `lanes` lanes has."""
+        return LaneLengths(self._frame.lanes(lanes).rows, self._inputs["query_length"])
 
     def _sample_last(
         self, program: ProgramRecorder, extent: int, packed: int, x: Activation

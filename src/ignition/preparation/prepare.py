@@ -5,11 +5,10 @@ Capture, pack, replay the oracle, sign. The command line calls `prepare`; so do 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +22,7 @@ from ignition.preparation import chat_syntax, oracle, serving, template_choice
 from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
+from ignition.preparation.cuda_modules import compiler_version, make_nodes
 from ignition.preparation.export import (
     CoreWriter,
     check_destination,
@@ -30,28 +30,17 @@ from ignition.preparation.export import (
     serialized,
 )
 from ignition.preparation.extents import Extents
-from ignition.preparation.options import TARGETS, TUNING_ON, Options
+from ignition.preparation.options import TUNING_ON, Options
+from ignition.preparation.progress import Progress
 from ignition.preparation.template_choice import ChosenTemplate
 from ignition.preparation.weights import WeightSet
 
-__all__ = ["TARGETS", "TUNING_ON", "Options", "Progress", "prepare"]
+__all__ = ["TUNING_ON", "Options", "Progress", "prepare"]
 
 _ORACLE_TARGET: Final = "reference"
 _TOKENIZER: Final = "tokenizer"
 _TEMPLATE: Final = "template"
 _ORACLE: Final = "oracle"
-
-
-class Progress(Protocol):
-    """Where a preparation reports to."""
-
-    def stage(
-        self, title: str, total: int | None = None
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """A step that begins; the function it gives takes how much of `total` is done."""
-
-    def note(self, text: str) -> None:
-        """Something the user should know."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class _Captured:
     syntax: ChatSyntax
     weights: WeightSet
     model: contract_pb2.ModelContract
-    manifest: execution_pb2.ExecutionManifest
+    recorder: Recorder
 
 
 def prepare(
@@ -83,17 +72,30 @@ def prepare(
         sources = checkpoint.sources
     with progress.stage("recording programs"):
         captured = _capture(checkpoint, options)
+    modules = make_nodes(captured.recorder, progress) if options.target.is_cuda else None
+    manifest = captured.recorder.manifest(None if modules is None else modules.target)
     for note in (*captured.weights.notes, captured.template.note):
         if note is not None:
             progress.note(note)
     with new_folder(destination, replace=replace) as folder:
         writer = CoreWriter(folder)
-        deployment = _write_resources(writer, checkpoint, captured, options, progress)
+        deployment = _write_resources(
+            writer,
+            checkpoint,
+            captured,
+            manifest,
+            {} if modules is None else modules.content,
+            options,
+            progress,
+        )
         deployment.rebuild.CopyFrom(
             serving.rebuild_manifest(
                 captured.recipe,
                 options.texts(captured.extents, captured.syntax, captured.template.family),
                 sources,
+                compiler=serving.NO_COMPILER
+                if modules is None
+                else compiler_version(options.target),
             )
         )
         publisher = core_pb2.Publisher(
@@ -107,10 +109,10 @@ def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
     extents = options.extents(checkpoint.parameters.context_tokens)
     recorder = Recorder(
         options.target,
-        weight_resource=_weight_resource(options.target),
+        weight_resource=_weight_resource(options.target.name),
         tuning=options.tuning,
     )
-    weights = WeightSet(recorder.buffers, checkpoint, options.storage)
+    weights = WeightSet(recorder.buffers, checkpoint, options.storage, options.target)
     template = template_choice.choose(
         checkpoint, options.template, options.tools, options.reasoning
     )
@@ -121,27 +123,31 @@ def _capture(checkpoint: Checkpoint, options: Options) -> _Captured:
         reasoning=template.reasoning,
     )
     model = recipe.capture(checkpoint, recorder, weights, extents, syntax)
-    return _Captured(recipe.name, extents, template, syntax, weights, model, recorder.manifest())
+    return _Captured(recipe.name, extents, template, syntax, weights, model, recorder)
 
 
 def _write_resources(
     writer: CoreWriter,
     checkpoint: Checkpoint,
     captured: _Captured,
+    manifest: execution_pb2.ExecutionManifest,
+    modules: Mapping[str, bytes],
     options: Options,
     progress: Progress,
 ) -> core_pb2.DeploymentBody:
     """Writes weights and frames; returns the body that refers to them."""
-    weight_resource = _weight_resource(options.target)
-    manifest_resource = f"manifest.{options.target}"
+    weight_resource = _weight_resource(options.target.name)
+    manifest_resource = f"manifest.{options.target.name}"
     with progress.stage("packing weights", captured.weights.nbytes) as advance:
         path = writer.add_weights(weight_resource, _counted(captured.weights.content(), advance))
     writer.add_frame(
         manifest_resource,
         core_pb2.RESOURCE_KIND_EXECUTION_MANIFEST,
-        serialized(captured.manifest),
+        serialized(manifest),
     )
-    # Cached history depends on the weights and on the launches, hence on these two.
+    for module, content in modules.items():
+        writer.add_frame(module, core_pb2.RESOURCE_KIND_MODULE, content)
+    # Cached history depends on the weights and on the launches, hence on these.
     contract = serving.serving_contract(
         captured.model,
         captured.extents,
@@ -153,14 +159,14 @@ def _write_resources(
     deployment = core_pb2.DeploymentBody(
         contract=contract,
         tokenizer_resource=_TOKENIZER,
-        oracle_resource=_ORACLE,
         targets=[
             core_pb2.DeploymentTarget(
-                name=options.target,
+                name=options.target.name,
                 ranks=[
                     core_pb2.RankResources(
                         manifest_resource=manifest_resource,
                         weight_resources=[weight_resource],
+                        module_resources=modules,
                         weight_catalog=captured.weights.catalog(),
                     )
                 ],
@@ -172,10 +178,12 @@ def _write_resources(
     if template is not None:
         deployment.template_resource = _TEMPLATE
         writer.add_frame(_TEMPLATE, core_pb2.RESOURCE_KIND_CHAT_TEMPLATE, template.encode())
-    weights = {weight_resource: np.memmap(path, np.uint8, "r").data}
-    prompts = oracle.prompts(checkpoint, captured.template.text)
-    answers = _record_oracle(prompts, contract, captured.manifest, weights, progress)
-    writer.add_frame(_ORACLE, core_pb2.RESOURCE_KIND_ORACLE, serialized(answers))
+    if options.oracle:
+        weights = {weight_resource: np.memmap(path, np.uint8, "r").data}
+        prompts = oracle.prompts(checkpoint, captured.template.text)
+        answers = _record_oracle(prompts, contract, manifest, weights, progress)
+        deployment.oracle_resource = _ORACLE
+        writer.add_frame(_ORACLE, core_pb2.RESOURCE_KIND_ORACLE, serialized(answers))
     return deployment
 
 

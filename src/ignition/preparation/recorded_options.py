@@ -15,10 +15,12 @@ from helios.core.body import decode_body
 from helios.core.envelope import VerifiedEnvelope
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
+from ignition.capture.target import named
 from ignition.preparation.chat_syntax import NONE, REASONING, TOOLS
 from ignition.preparation.export import Carrier
 from ignition.preparation.options import (
     OPTIONAL_PROGRAMS,
+    ORACLE_OFF,
     SYNTAXES,
     TEMPLATE_FAMILY,
     TEMPLATE_TEXT,
@@ -32,12 +34,14 @@ from ignition.preparation.serving import GENERATOR, REBUILD_VERSION
 from ignition.preparation.template_choice import TemplateOptions, check
 
 _TUNING_OFF: Final = "off"
+_ORACLE_ON: Final = "on"
 # Recorded by every Ignition that writes rebuild manifests of this version.
 _ALWAYS: Final = frozenset({"storage", "target", "max_active", "prefill", "decode", "max_context"})
 # Learnt later, with the text that stands for their absence.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "sampling": "",
     "tuning": _TUNING_OFF,
+    "oracle": _ORACLE_ON,
     **dict.fromkeys(OPTIONAL_PROGRAMS, ""),
     **dict.fromkeys(SYNTAXES, NONE),
     TEMPLATE_TEXT: "",
@@ -99,14 +103,15 @@ def _options(decoded: Any, manifest: Any, carrier: Carrier, where: str) -> Optio
             licence_terms=decoded.licence_terms,
             recipe=manifest.recipe,
             storage=WeightStorage(texts["storage"]),
-            target=texts["target"],
+            target=named(texts["target"]),
             carrier=carrier,
             max_active=int(texts["max_active"]),
             prefill=_capacities(texts["prefill"]),
             decode=_capacities(texts["decode"]),
             max_context=int(texts["max_context"]),
             sampling=parse_sampling(texts["sampling"]),
-            tuning=_is_on(texts["tuning"]),
+            tuning=_is("tuning", texts["tuning"], TUNING_ON, _TUNING_OFF),
+            oracle=_is("oracle", texts["oracle"], _ORACLE_ON, ORACLE_OFF),
             mixed=_capacities(texts["mixed"]),
             scored_prefill=_capacities(texts["scored_prefill"]),
             restore=_capacities(texts["restore"]),
@@ -133,10 +138,10 @@ def _template(texts: Mapping[str, str]) -> TemplateOptions:
     return template
 
 
-def _is_on(text: str) -> bool:
-    if text not in (TUNING_ON, _TUNING_OFF):
-        raise ValueError(f"tuning is {text!r}")
-    return text == TUNING_ON
+def _is(name: str, text: str, on: str, off: str) -> bool:
+    if text not in (on, off):
+        raise ValueError(f"{name} is {text!r}")
+    return text == on
 
 
 def _capacities(text: str) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ import zstandard
 
 from helios.schema import contract_pb2, core_pb2
 from helios.version import VERSION
-from ignition.preparation import contract
 from ignition.preparation.checkpoints.checkpoint import GenerationDefaults, SourceFile
 from ignition.preparation.extents import Extents
 
@@ -30,6 +29,7 @@ _SNAPSHOTS_PER_SLOT: Final = 2
 GENERATOR: Final = "generator"
 COMPRESSOR: Final = "compressor"
 COMPILER: Final = "compiler"
+NO_COMPILER: Final = "none"
 # Packages whose version can change a core's bytes.
 _PACKAGES: Final = ["gguf", "jinja2", "numpy", "protobuf", "safetensors", "tokenizers", "zstandard"]
 
@@ -71,14 +71,18 @@ def serving_contract(
 
 
 def rebuild_manifest(
-    recipe: str, options: Mapping[str, str], sources: Sequence[SourceFile]
+    recipe: str,
+    options: Mapping[str, str],
+    sources: Sequence[SourceFile],
+    *,
+    compiler: str = NO_COMPILER,
 ) -> core_pb2.RebuildManifest:
     """What to prepare again, how and with which tools, to get the same bytes."""
     return core_pb2.RebuildManifest(
         version=REBUILD_VERSION,
         recipe=recipe,
         options=options,
-        tools=tool_versions(),
+        tools=tool_versions(compiler),
         sources=[
             core_pb2.SourceFile(name=source.name, nbytes=source.nbytes, sha256=source.sha256)
             for source in sources
@@ -86,20 +90,20 @@ def rebuild_manifest(
     )
 
 
-def tool_versions() -> dict[str, str]:
+def tool_versions(compiler: str = NO_COMPILER) -> dict[str, str]:
     """The tools of this environment. Programs for `cpu` name kernels of Helios's library, so no
     compiler takes part in making them."""
     return {
         GENERATOR: f"ignition {VERSION}",
         COMPRESSOR: f"zstd {'.'.join(map(str, zstandard.ZSTD_VERSION))}",
-        COMPILER: "none",
+        COMPILER: compiler,
         "python": platform.python_version(),
         **{package: _package_version(package) for package in _PACKAGES},
     }
 
 
 def _cache_pages(extents: Extents) -> int:
-    others = -(-_WORKING_SET_TOKENS // contract.PAGE_TOKENS) * (extents.max_active - 1)
+    others = -(-_WORKING_SET_TOKENS // extents.page_tokens) * (extents.max_active - 1)
     return extents.pages_per_request + min(
         others, (extents.max_active - 1) * extents.pages_per_request
     )

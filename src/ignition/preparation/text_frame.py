@@ -50,7 +50,7 @@ class TextFrame:
         self.state = self._table(contract.REQUEST_STATE, pb.DTYPE_U8, REQUEST_STATE_NBYTES)
         self.table = PageTable(
             self._table(contract.PAGE_TABLE, pb.DTYPE_I32, extents.pages_per_request),
-            contract.PAGE_TOKENS,
+            extents.page_tokens,
             extents.pages_per_request,
         )
         self.sampling = SamplingState(

@@ -19,11 +19,12 @@ from helios.schema import core_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle, Matrix
+from ignition.capture.target import CPU, MatrixLayout, Target
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import BLOCK, Bytes, Storage
 from ignition.preparation.quantisation import WeightStorage, store_as
-from ignition.preparation.stored_matrix import StoredMatrix
+from ignition.preparation.stored_matrix import StoredMatrix, interleave_groups, interleave_tiles
 
 CATALOG_VERSION: Final = 1
 _STORED: Final = {
@@ -50,7 +51,14 @@ class _Tensor:
 class WeightSet:
     """Declared weights. `notes` collects what the storage choice couldn't do as asked."""
 
-    def __init__(self, buffers: BufferTable, checkpoint: Checkpoint, choice: WeightStorage) -> None:
+    def __init__(
+        self,
+        buffers: BufferTable,
+        checkpoint: Checkpoint,
+        choice: WeightStorage,
+        target: Target = CPU,
+    ) -> None:
+        self._by_rows = target.layout is MatrixLayout.ROWS_BF16
         self._buffers = buffers
         self._checkpoint = checkpoint
         self._choice = choice
@@ -65,6 +73,12 @@ class WeightSet:
         core's storage. `run` is the number of inputs that their producer writes at a time, all by
         default: what reads quantised rows needs whole blocks of them."""
         return self._matrix(name, tensors, join, self._choice, run)
+
+    def gated_matrix(self, name: str, gate: str, up: str) -> Matrix:
+        """Declares the joint projection of a gated feed-forward, whose rows alternate as the
+        layout has it."""
+        join = interleave_groups if self._by_rows else interleave_tiles
+        return self.matrix(name, [gate, up], lambda pair: join(*pair))
 
     def vocabulary_matrix(self, tensor: str) -> Matrix:
         """Declares an embedding or head: 8-bit where the core is 4-bit, since its error meets
@@ -141,12 +155,14 @@ class WeightSet:
                 if choice is WeightStorage.AS_STORED
                 else (_as_bf16, Storage.BF16)
             )
+        packing = pb.PACKING_ROWS_BF16 if self._by_rows else storage.packing
         handle = self._buffers.weight(
-            name, _DTYPE.get(storage, pb.DTYPE_U8), storage.packing, (outputs, width)
+            name, _DTYPE.get(storage, pb.DTYPE_U8), packing, (outputs, width)
         )
 
         def content() -> Bytes:
-            return join([self._converted(t, convert) for t in tensors]).pack().data
+            joined = join([self._converted(t, convert) for t in tensors])
+            return (joined.pack_as_rows() if self._by_rows else joined.pack()).data
 
         self._add(handle, content, tensors, storage.value)
         return Matrix(handle, outputs, width)
@@ -172,6 +188,11 @@ class WeightSet:
         self, name: str, storages: set[Storage], width: int, choice: WeightStorage
     ) -> tuple[Callable[[StoredMatrix], StoredMatrix], Storage]:
         """How each matrix is changed before they are joined, and what they are then."""
+        if self._by_rows:
+            if storages != {Storage.BF16} and choice is WeightStorage.AS_STORED:
+                kinds = ", ".join(sorted(storage.value for storage in storages))
+                self.notes.append(f"{name} is stored as {kinds}: kept as bf16")
+            return _as_bf16, Storage.BF16
         if choice is not WeightStorage.AS_STORED:
             storage = _STORED[choice]
             if width % storage.width_multiple:

@@ -12,7 +12,6 @@ from math import sqrt
 
 from helios.errors import ContractError
 from helios.schema import contract_pb2
-from helios.schema import execution_pb2 as pb
 from ignition.capture import attention_ops, ops
 from ignition.capture.attention_ops import Heads, PageTable, Planes, RotaryEmbedding
 from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
@@ -24,9 +23,9 @@ from ignition.preparation.chat_syntax import ChatSyntax
 from ignition.preparation.checkpoints.checkpoint import Checkpoint, ModelParameters
 from ignition.preparation.checkpoints.rope import inverse_frequencies
 from ignition.preparation.extents import Extents
-from ignition.preparation.stored_matrix import concatenate, interleave_tiles
+from ignition.preparation.stored_matrix import concatenate
 from ignition.preparation.tokenizers.extent import token_extent
-from ignition.preparation.weights import Join, WeightSet
+from ignition.preparation.weights import WeightSet
 
 NAME = "llama"
 SUMMARY = "dense decoders: Llama, SmolLM2, Mistral, Qwen2/2.5, Qwen3"
@@ -58,6 +57,7 @@ def capture(
         cache=contract.paged_cache(
             [plane.name for plane in model.planes],
             recorded.saved_planes,
+            page_tokens=extents.page_tokens,
             window_tokens=parameters.sliding_window or 0,
         ),
         graphs=recorded.graphs,
@@ -98,7 +98,9 @@ class _DenseDecoder:
         self._rotary = RotaryEmbedding(
             weights.table("inverse_frequency", inverse_frequencies(p)), attention_factor=1.0
         )
-        self._layers = [_declare_layer(index, p, recorder, weights) for index in range(p.layers)]
+        self._layers = [
+            _declare_layer(index, p, self._heads, recorder, weights) for index in range(p.layers)
+        ]
         self._final_norm = weights.vector("final_norm", ["final_norm"])
         self._head = self._embedding if p.tied_embeddings else weights.vocabulary_matrix("head")
 
@@ -146,7 +148,7 @@ class _DenseDecoder:
             program, "attention_in", at.rows, x, layer.attention_norm, epsilon, form
         )
         qkv = ops.linear(program, "qkv", at.rows, normed, layer.qkv, layer.qkv_bias)
-        attention_ops.rope_and_cache(
+        queries = attention_ops.rope_and_cache(
             program,
             at,
             qkv,
@@ -162,7 +164,7 @@ class _DenseDecoder:
             program,
             "attention_out",
             at,
-            qkv,
+            queries,
             self._heads,
             table,
             layer.planes,
@@ -196,13 +198,13 @@ class _DenseDecoder:
 
 
 def _declare_layer(
-    index: int, parameters: ModelParameters, recorder: Recorder, weights: WeightSet
+    index: int, parameters: ModelParameters, heads: Heads, recorder: Recorder, weights: WeightSet
 ) -> _Layer:
     prefix = f"layers.{index}"
 
-    def matrix(name: str, *parts: str, join: Join = concatenate, run: int | None = None) -> Matrix:
+    def matrix(name: str, *parts: str, run: int | None = None) -> Matrix:
         tensors = [f"{prefix}.{part}" for part in parts or [name]]
-        return weights.matrix(f"{prefix}.{name}", tensors, join, run=run)
+        return weights.matrix(f"{prefix}.{name}", tensors, concatenate, run=run)
 
     def vector(name: str, *parts: str) -> BufferHandle:
         return weights.vector(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]])
@@ -219,24 +221,7 @@ def _declare_layer(
         output=matrix("output", run=parameters.heads // parameters.kv_heads * parameters.head_dim),
         output_bias=vector("output_bias") if parameters.output_bias else None,
         feed_forward_norm=vector("feed_forward_norm"),
-        gate_up=matrix("gate_up", "gate", "up", join=lambda pair: interleave_tiles(*pair)),
+        gate_up=weights.gated_matrix(f"{prefix}.gate_up", f"{prefix}.gate", f"{prefix}.up"),
         down=matrix("down"),
-        planes=_declare_planes(index, parameters, recorder),
-    )
-
-
-def _declare_planes(index: int, parameters: ModelParameters, recorder: Recorder) -> Planes:
-    def plane(kind: str, *row: int) -> BufferHandle:
-        return recorder.buffers.plain(
-            f"cache.{kind}.{index}",
-            pb.BUFFER_CLASS_CACHE,
-            pb.DTYPE_F16,
-            (parameters.kv_heads, *row),
-            leading=pb.LEADING_COUNT_CACHE_PAGES,
-        )
-
-    # A page's keys lie transposed: attention reads one element of all its tokens at a time.
-    return Planes(
-        keys=plane("k", parameters.head_dim, contract.PAGE_TOKENS),
-        values=plane("v", contract.PAGE_TOKENS, parameters.head_dim),
+        planes=attention_ops.declare_planes(recorder, index, heads),
     )

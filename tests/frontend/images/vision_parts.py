@@ -37,6 +37,7 @@ from ignition.capture import ops
 from ignition.capture.buffers import WEIGHT_ALIGNMENT_NBYTES
 from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
 from ignition.capture.recorder import Recorder
+from ignition.capture.target import CPU
 from ignition.preparation import chat_syntax, serving
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.packing import Storage
@@ -287,7 +288,7 @@ def seeing_parts(folder: Path) -> SeeingParts:
     does."""
     weights = Weights.random()
     checkpoint = open_checkpoint(write_huggingface(folder / "text", "llama"))
-    recorder = Recorder("cpu", weight_resource=WEIGHTS)
+    recorder = Recorder(CPU, weight_resource=WEIGHTS)
     text = WeightSet(recorder.buffers, checkpoint, WeightStorage.BF16)
     recipe = recipes.choose("auto", checkpoint.family)
     syntax = chat_syntax.choose(checkpoint.chat_template(), checkpoint.template_tokens)

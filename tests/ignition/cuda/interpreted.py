@@ -8,6 +8,7 @@ module that uses them begins with `pytest.importorskip("triton", reason=WITHOUT_
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import re
@@ -38,9 +39,15 @@ def _interpreter() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
     assert process.stdin is not None
-    atexit.register(process.wait)
-    atexit.register(process.stdin.close)  # before the wait: last registered, first called
+    atexit.register(_end, process)
     return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.wait()
 
 
 def run(case: Case, *, lowering: str | None = None, descending: bool = False) -> dict[str, Array]:
@@ -56,9 +63,13 @@ def run(case: Case, *, lowering: str | None = None, descending: bool = False) ->
         lowering or case.kernel, case.kernel, dict(case.integers), dict(case.floats),
         dict(case.operands), descending,
     )  # fmt: skip
-    pickle.dump(request, process.stdin)
-    process.stdin.flush()
-    answer: Any = pickle.load(process.stdout)
+    try:
+        pickle.dump(request, process.stdin)
+        process.stdin.flush()
+        answer: Any = pickle.load(process.stdout)
+    except (EOFError, BrokenPipeError) as error:
+        _interpreter.cache_clear()
+        raise AssertionError(f"the interpreter ended, status {process.wait()}") from error
     if isinstance(answer, str):
         raise AssertionError(answer)
     assert isinstance(answer, dict)

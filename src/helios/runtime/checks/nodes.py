@@ -14,6 +14,7 @@ from helios.runtime.checks.places import Place
 from helios.runtime.manifest import (
     BufferClass,
     CudaNode,
+    CudaRowCount,
     CudaTensorMap,
     Launch,
     Manifest,
@@ -71,6 +72,8 @@ def _check_node(
             operand, field = argument, "buffer"
         elif isinstance(argument, CudaTensorMap):
             operand, field = argument.buffer, "tensor_map.buffer"
+        elif isinstance(argument, CudaRowCount):
+            operand, field = argument.buffer, "row_count.buffer"
         else:
             continue
         buffer = manifest.buffers[operand.buffer]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from helios import _native
 from helios.errors import ContractError, ExecutionError
 from helios.runtime.buffer_values import buffer_values
-from helios.runtime.device import FRAMES, DeviceOptions, MemoryPlan
+from helios.runtime.capacities import host_memory
+from helios.runtime.device import FRAMES, AvailableMemory, DeviceOptions, MemoryPlan
 from helios.runtime.manifest import BufferClass, Program
 
 HUGE_PAGE_NBYTES: Final = 2 << 20
@@ -52,6 +53,10 @@ class CpuDevice:
         self._views: list[tuple[NDArray[np.uint8], ...]] = []
         self._extents: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]] = []
         self._program_ids: list[tuple[int, ...]] = []
+
+    def available_memory(self) -> AvailableMemory:
+        """The host's."""
+        return host_memory()
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Maps every buffer; the workspace is one arena."""

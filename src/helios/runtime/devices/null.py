@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.runtime.buffer_values import buffer_values
-from helios.runtime.device import FRAMES, MemoryPlan
+from helios.runtime.capacities import host_memory
+from helios.runtime.device import FRAMES, AvailableMemory, MemoryPlan
 from helios.runtime.manifest import BufferClass, Program
 
 
@@ -30,6 +31,10 @@ class NullDevice:
         self._completed = 0
         self._completed_ns = 0
         self._launches = 0
+
+    def available_memory(self) -> AvailableMemory:
+        """The host's."""
+        return host_memory()
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Backs everything but the weights, each buffer apart."""

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.errors import ContractError, ExecutionError
-from helios.runtime.device import FRAMES, MemoryPlan, PlannedBuffer
+from helios.runtime.capacities import host_memory
+from helios.runtime.device import FRAMES, AvailableMemory, MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, DType, Launch, Operand, Packing, Program
 from helios.runtime.reference.arrays import U8
 from helios.runtime.reference.kernels import KERNELS, MATRIX_OPERANDS
@@ -51,6 +52,10 @@ class ReferenceDevice:
         self._launches = 0
         self._failure: ExecutionError | None = None
         self._timings: OrderedDict[int, tuple[int, int]] = OrderedDict()
+
+    def available_memory(self) -> AvailableMemory:
+        """The host's."""
+        return host_memory()
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Gives every buffer but weights a zeroed array, two for framed ones."""

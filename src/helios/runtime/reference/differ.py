@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from helios.contract.enums import AccessMode
 from helios.errors import ExecutionError
 from helios.kernels.catalogue import MEASURING
-from helios.runtime.device import Device, MemoryPlan
+from helios.runtime.device import AvailableMemory, Device, MemoryPlan
 from helios.runtime.manifest import BufferClass, DType, Launch, Program
 from helios.runtime.reference.device import ReferenceDevice
 
@@ -86,6 +86,10 @@ class LockstepDevice:
     def kernel_path(self) -> str:
         """The candidate's kernel path."""
         return self._candidate.kernel_path
+
+    def available_memory(self) -> AvailableMemory:
+        """The candidate's."""
+        return self._candidate.available_memory()
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Backs the plan on both devices."""

@@ -72,6 +72,11 @@ class KernelRequest:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         return f"{self.function.__name__}-{digest}"
 
+    @property
+    def identity(self) -> str:
+        """Tells requests apart, those of equally named kernels of two modules too."""
+        return f"{self.function.__module__}:{self.name}"
+
 
 @dataclass(frozen=True)
 class Parameter:

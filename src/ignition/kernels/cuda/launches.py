@@ -46,9 +46,11 @@ class CatalogueLaunch:
 
 @dataclass(frozen=True)
 class At:
-    """The address of an operand; 0 where an optional operand is absent."""
+    """The address of an operand; 0 where an optional operand is absent. `launch` counts the
+    launches of a fusion."""
 
     operand: str
+    launch: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class TensorMap:
 
     operand: str
     columns: int
+    launch: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class RowsOf:
 
     operand: str
     row_nbytes: int
+    launch: int = 0
 
 
 # An int is passed as the function's parameter says (i32 or i64), a float as f32.
@@ -106,3 +110,23 @@ class CudaKernel:
 
 
 Lowering = Callable[[CatalogueLaunch], Sequence[CudaKernel]]
+
+
+@dataclass(frozen=True)
+class NeighbouringLaunch:
+    """A launch as a fusion sees it. `places` tells which of its operands are the same as another
+    launch's: equal where they are. `unread` holds the places that the fused launches write and
+    that nothing reads after them, so that they needn't be written."""
+
+    launch: CatalogueLaunch
+    places: Mapping[str, tuple[int, int]]
+    unread: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Kernels that do the work of consecutive launches of `kernels`. `lower` returns None where
+    these don't fit together; the kernels' arguments say which launch an operand is of."""
+
+    kernels: tuple[str, ...]
+    lower: Callable[[Sequence[NeighbouringLaunch]], Sequence[CudaKernel] | None]

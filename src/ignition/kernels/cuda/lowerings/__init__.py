@@ -10,19 +10,33 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ignition.kernels.cuda.launches import Lowering
-from ignition.kernels.cuda.lowerings import pages, requests, sampling, sampling_rows, selection
+from ignition.kernels.cuda.launches import Fusion, Lowering
+from ignition.kernels.cuda.lowerings import (
+    model,
+    pages,
+    projections,
+    requests,
+    sampling,
+    sampling_rows,
+    selection,
+)
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
+        "attention_f16": model.attention_f16,
         "commit": requests.commit,
         "copy_rows": pages.copy_rows,
         "count_sampled": sampling_rows.count_sampled,
+        "embed": model.embed,
         "initialize_requests": requests.initialize_requests,
         "initialize_sampling": sampling_rows.initialize_sampling,
+        "linear": projections.linear,
+        "linear_silu_mul": projections.linear_silu_mul,
         "load_page": pages.load_page,
         "load_pending": requests.load_pending,
         "merge_pending": requests.merge_pending,
+        "rms_norm": model.rms_norm,
+        "rope_and_cache_f16": model.rope_and_cache_f16,
         "sample": sampling.sample,
         "sample_processed": sampling.sample_processed,
         "save_page": pages.save_page,
@@ -34,3 +48,6 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "slice_rows": selection.slice_rows,
     }
 )
+
+# What does the work of several consecutive launches; the first that fits is taken.
+FUSIONS: Final[tuple[Fusion, ...]] = ()

@@ -1,0 +1,94 @@
+"""Which bytes of a frame a program's graph moves: the tables of `stage` and `record`.
+
+A program's table lists what it reads of the INPUT buffers, or what it writes of the COMPLETION
+buffers, in ranges that a CTA copies; equal tables are one. Large inputs that few rounds fill
+(grammar masks, histograms) aren't copied: kernels read them in the frame's pinned memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.runtime.device import MemoryPlan
+from helios.runtime.devices.cuda.pinned import Frames
+from helios.runtime.manifest import BufferClass, Program
+
+# Bytes of one range at most, and what its addresses and length are multiples of.
+RANGE_NBYTES: Final = 8192
+_UNIT_NBYTES: Final = 16
+# Inputs of more bytes are read in place.
+IN_PLACE_NBYTES: Final = 64 << 10
+# Ranges this close in both memories travel as one: what lies between them does no harm.
+_GAP_NBYTES: Final = 512
+
+Rows = NDArray[np.int64]
+
+
+def read_in_place(plan: MemoryPlan) -> frozenset[int]:
+    """INPUT buffers that kernels read where the host writes them."""
+    return frozenset(
+        index
+        for index, planned in enumerate(plan.buffers)
+        if planned.buffer.buffer_class is BufferClass.INPUT and planned.nbytes > IN_PLACE_NBYTES
+    )
+
+
+def used_buffers(program: Program, plan: MemoryPlan) -> dict[BufferClass, list[int]]:
+    """INPUT and COMPLETION buffers that the launches name, ascending."""
+    used = {
+        operand.buffer
+        for launch in program.launches
+        for operand in launch.operands
+        if operand is not None
+    }
+    kinds: dict[BufferClass, list[int]] = {kind: [] for kind in BufferClass if kind.framed}
+    for buffer in sorted(used):
+        kind = plan.buffers[buffer].buffer.buffer_class
+        if kind.framed:
+            kinds[kind].append(buffer)
+    return kinds
+
+
+def stage_rows(
+    buffers: Iterable[int], plan: MemoryPlan, frames: Frames, copies: list[int], frame: int
+) -> Rows:
+    """The table that brings a frame's inputs to their device copies, at `copies` by buffer."""
+    return _rows(
+        (frames.address(buffer, frame), copies[buffer], plan.buffers[buffer].nbytes)
+        for buffer in buffers
+    )
+
+
+def record_rows(
+    buffers: Iterable[int], plan: MemoryPlan, frames: Frames, copies: list[int], frame: int
+) -> Rows:
+    """The table that brings a record to a frame."""
+    return _rows(
+        (copies[buffer], frames.address(buffer, frame), plan.buffers[buffer].nbytes)
+        for buffer in buffers
+    )
+
+
+def _rows(ranges: Iterable[tuple[int, int, int]]) -> Rows:
+    """(source, destination, bytes) as rows of a table, neighbours joined and long ones cut; one row
+    of nothing where there is nothing to copy, for a grid has a CTA at least."""
+    joined: list[tuple[int, int, int]] = []
+    for source, destination, nbytes in sorted(ranges):
+        nbytes = -(-nbytes // _UNIT_NBYTES) * _UNIT_NBYTES
+        if joined:
+            first, at, length = joined[-1]
+            gap = source - first - length
+            if gap == destination - at - length and 0 <= gap <= _GAP_NBYTES:
+                joined[-1] = (first, at, length + gap + nbytes)
+                continue
+        joined.append((source, destination, nbytes))
+    rows = [
+        (source + begin, destination + begin, min(RANGE_NBYTES, nbytes - begin))
+        for source, destination, nbytes in joined
+        for begin in range(0, nbytes, RANGE_NBYTES)
+    ]
+    return np.array(rows or [(0, 0, 0)], np.int64)

@@ -1,0 +1,101 @@
+"""Weights from the mapped core to the GPU, through pinned memory.
+
+Copying out of the page cache is slower than the bus, so several threads do it, each with two pieces
+of pinned memory: one is filled while the other travels.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.pinned import PinnedMemory
+from helios.wording import show_rate, show_size
+
+_log = logging.getLogger(__name__)
+
+PIECE_NBYTES: Final = 8 << 20
+_PIECES: Final = 2
+_THREADS: Final = 4
+_NO_TIMING: Final = 2
+
+_Part = tuple[int, NDArray[np.uint8]]
+
+
+def upload(gpu: Gpu, resources: Mapping[str, memoryview], addresses: Mapping[str, int]) -> None:
+    """Copies every resource to its address; returns once all of it is there. Raises DriverError."""
+    began = time.monotonic()
+    nbytes = sum(content.nbytes for content in resources.values())
+    parts = list(_parts(resources, addresses))
+    threads = min(_THREADS, len(parts))
+    if not threads:
+        return
+    # Pinned before there are threads: pinning takes the driver's lock for long.
+    size = min(PIECE_NBYTES, max(content.nbytes for _, content in parts))
+    memory = PinnedMemory(gpu, threads * _PIECES * size, "the upload of weights")
+    try:
+        pieces = [memory.view[at : at + size] for at in range(0, memory.view.nbytes, size)]
+        queue, lock = iter(parts), Lock()
+
+        def take() -> _Part | None:
+            with lock:
+                return next(queue, None)
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="helios-weights") as pool:
+            jobs = [
+                pool.submit(_carry, gpu, take, pieces[_PIECES * i : _PIECES * (i + 1)])
+                for i in range(threads)
+            ]
+        for job in jobs:
+            job.result()
+    finally:
+        memory.close()
+    rate = show_rate(nbytes, time.monotonic() - began)
+    _log.info("weights: %s on the GPU%s", show_size(nbytes), f", {rate}" if rate else "")
+
+
+def _parts(resources: Mapping[str, memoryview], addresses: Mapping[str, int]) -> Iterator[_Part]:
+    for name, view in resources.items():
+        content = np.frombuffer(view, np.uint8)
+        for begin in range(0, content.nbytes, PIECE_NBYTES):
+            yield addresses[name] + begin, content[begin : begin + PIECE_NBYTES]
+
+
+def _carry(gpu: Gpu, take: Any, pieces: list[NDArray[np.uint8]]) -> None:
+    """One thread's work: parts, as long as there are any."""
+    gpu.make_current()
+    driver = gpu.driver
+    stream = gpu.call("making a stream", driver.cuStreamCreate, 1)
+    events = [gpu.call("making an event", driver.cuEventCreate, _NO_TIMING) for _ in pieces]
+    try:
+        for number in cycle(range(len(pieces))):
+            part = take()
+            if part is None:
+                break
+            address, content = part
+            gpu.call("copying weights", driver.cuEventSynchronize, events[number])
+            piece = pieces[number][: content.nbytes]
+            np.copyto(piece, content)
+            gpu.call(
+                "copying weights",
+                driver.cuMemcpyHtoDAsync,
+                address,
+                piece.ctypes.data,
+                piece.nbytes,
+                stream,
+            )
+            gpu.call("copying weights", driver.cuEventRecord, events[number], stream)
+        gpu.call("copying weights", driver.cuStreamSynchronize, stream)
+    finally:
+        for event in events:
+            driver.cuEventDestroy(event)
+        driver.cuStreamDestroy(stream)

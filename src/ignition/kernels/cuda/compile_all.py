@@ -1,0 +1,90 @@
+"""Compiles many requests, several at a time, each in a process of its own.
+
+What was compiled once on this machine is read from Triton's cache (`TRITON_CACHE_DIR`,
+`~/.triton/cache`), so a second preparation takes seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Final
+
+from ignition.kernels.cuda.compile import CompiledKernel, KernelRequest, compile
+
+# Requests below which another process costs more than it saves.
+_FEW: Final = 4
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A request as it travels to another process: kernels can't, so they go by their names."""
+
+    module: str
+    function: str
+    arguments: dict[str, str]
+    constants: dict[str, int | float | bool]
+    num_warps: int
+    num_stages: int
+    multiples_of_16: frozenset[str]
+    maximum_registers: int | None
+
+
+def compile_all(
+    requests: Mapping[str, KernelRequest], architecture: str, advance: Callable[[int], None]
+) -> dict[str, CompiledKernel]:
+    """Every request compiled, by the names given; `advance` gets how many are done. Raises
+    ContractError as `compile` does."""
+    workers = min(len(os.sched_getaffinity(0)), len(requests) // _FEW)
+    if workers <= 1:
+        compiled = {}
+        for name, request in requests.items():
+            compiled[name] = compile(request, architecture)
+            advance(len(compiled))
+        return compiled
+    found: dict[str, CompiledKernel] = {}
+    # A fresh interpreter each: this one has threads, and a copy of it could wait for them for ever.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = {
+            pool.submit(_compile, _task(request), architecture): name
+            for name, request in requests.items()
+        }
+        try:
+            for future in as_completed(futures):
+                found[futures[future]] = future.result()
+                advance(len(found))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {name: found[name] for name in requests}
+
+
+def _task(request: KernelRequest) -> _Task:
+    return _Task(
+        request.function.__module__,
+        request.function.__name__,
+        dict(request.arguments),
+        dict(request.constants),
+        request.num_warps,
+        request.num_stages,
+        request.multiples_of_16,
+        request.maximum_registers,
+    )
+
+
+def _compile(task: _Task, architecture: str) -> CompiledKernel:
+    request = KernelRequest(
+        getattr(importlib.import_module(task.module), task.function),
+        task.arguments,
+        task.constants,
+        task.num_warps,
+        task.num_stages,
+        task.multiples_of_16,
+        task.maximum_registers,
+    )
+    return compile(request, architecture)

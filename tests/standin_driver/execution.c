@@ -1,0 +1,102 @@
+/* Running graphs: `stage` and `record` do what they do on a GPU, all else is left to whoever asked
+ * to play rounds (`standin_on_round`), or to nobody. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "standin.h"
+
+enum { RANGE_NBYTES = 8192, TIMED = 256, MAX_QUEUED = 64 };
+
+static void (*on_round)(void);
+static int paused;
+static Executable *queue[MAX_QUEUED];
+static int queued;
+static long rounds;
+
+EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
+EXPORT long standin_rounds(void) { return rounds; }
+
+static int64_t now(void) {
+  struct timespec time;
+  /* Another epoch than the host's, as a GPU's clock has. */
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1000000000LL + time.tv_nsec + 86400000000000LL;
+}
+
+static int64_t *words(const Node *node, int parameter, size_t nbytes) {
+  Address address;
+  memcpy(&address, node->values[parameter], sizeof address);
+  int64_t *found = host_of(address, nbytes);
+  if (!found) violation("%s: parameter %d is no memory", node->function->name, parameter);
+  return found;
+}
+
+static Result copy(const Node *node) {
+  int64_t *table = words(node, 0, node->grid[0] * 3 * sizeof(int64_t));
+  if (!table) return 700;
+  for (unsigned row = 0; row < node->grid[0]; row++, table += 3) {
+    void *from = host_of(table[0], table[2]), *to = host_of(table[1], table[2]);
+    if (table[2] < 0 || table[2] > RANGE_NBYTES || (table[0] | table[1] | table[2]) % 16)
+      violation("%s: row %u of the table is against its rules", node->function->name, row);
+    if (!table[2]) continue;
+    if (!from || !to) return 700;
+    memcpy(to, from, table[2]);
+  }
+  return SUCCESS;
+}
+
+static Result stage(const Node *node) {
+  int64_t *sequence = words(node, 1, 8), *state = words(node, 2, 16);
+  if (!sequence || !state) return 700;
+  state[0] = *sequence;
+  state[1] = now();
+  return copy(node);
+}
+
+static Result record(const Node *node) {
+  int64_t *state = words(node, 1, 16), *arrivals = words(node, 2, 4);
+  int64_t *times = words(node, 3, TIMED * 16), *completed = words(node, 4, 8);
+  if (!state || !arrivals || !times || !completed) return 700;
+  if (*(int32_t *)arrivals) violation("record: arrivals aren't zero");
+  Result error = copy(node);
+  if (error) return error;
+  times[state[0] % TIMED * 2] = state[1];
+  times[state[0] % TIMED * 2 + 1] = now();
+  __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
+  return SUCCESS;
+}
+
+static Result execute(Executable *executable) {
+  Result error = enter("run");
+  rounds++;
+  for (const Node *node = executable->first; node && !error; node = node->next) {
+    if (!strcmp(node->function->name, "stage")) {
+      error = stage(node);
+    } else if (!strcmp(node->function->name, "record")) {
+      if (on_round) on_round();
+      error = record(node);
+    }
+  }
+  if (error) fail_execution(error);
+  return SUCCESS; /* a launch's failure is seen by the calls after it */
+}
+
+Result run(Executable *executable) {
+  /* The injection "hang" leaves everything from here on in the queue. */
+  if (enter("hang")) paused = 1;
+  if (!paused) return execute(executable);
+  if (queued == MAX_QUEUED) return OUT_OF_MEMORY;
+  queue[queued++] = executable;
+  return SUCCESS;
+}
+
+Result pending(void) { return queued ? NOT_READY : SUCCESS; }
+
+/* While it is paused, launches wait; they run, in order, when it isn't any more. */
+EXPORT void standin_pause(int whether) {
+  paused = whether;
+  if (whether) return;
+  for (int i = 0; i < queued; i++) execute(queue[i]);
+  queued = 0;
+}

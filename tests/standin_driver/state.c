@@ -1,0 +1,78 @@
+/* Errors: injected ones, sticky ones, and violations of what a caller must keep to. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "standin.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char violations[4096];
+static Result sticky;
+
+/* One injection: the `countdown`th call of this name gives the error. */
+static struct {
+  char call[64];
+  Result error;
+  long countdown;
+} injected;
+
+/* STANDIN_FAIL=CALL:ERROR:N, where N counts calls from 1. `standin_fail` sets another. */
+EXPORT void standin_fail(const char *call, Result error, long countdown) {
+  pthread_mutex_lock(&lock);
+  snprintf(injected.call, sizeof injected.call, "%s", call);
+  injected.error = error;
+  injected.countdown = countdown;
+  pthread_mutex_unlock(&lock);
+}
+
+__attribute__((constructor)) static void read_environment(void) {
+  const char *asked = getenv("STANDIN_FAIL");
+  char call[64];
+  int error;
+  long countdown;
+  if (asked && sscanf(asked, "%63[^:]:%d:%ld", call, &error, &countdown) == 3)
+    standin_fail(call, error, countdown);
+}
+
+/* The error of this call, if it is the one that was asked for. */
+static Result injected_error(const char *call) {
+  if (injected.countdown < 1 || strcmp(call, injected.call)) return SUCCESS;
+  return --injected.countdown ? SUCCESS : injected.error;
+}
+
+Result enter(const char *call) {
+  pthread_mutex_lock(&lock);
+  Result error = sticky ? sticky : injected_error(call);
+  pthread_mutex_unlock(&lock);
+  return error;
+}
+
+void fail_execution(Result error) {
+  pthread_mutex_lock(&lock);
+  sticky = error;
+  pthread_mutex_unlock(&lock);
+}
+
+int is(const void *handle, int kind) { return handle && ((const Handle *)handle)->kind == kind; }
+
+void violation(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  pthread_mutex_lock(&lock);
+  size_t length = strlen(violations);
+  vsnprintf(violations + length, sizeof violations - length, format, arguments);
+  length = strlen(violations);
+  if (length + 1 < sizeof violations) memcpy(violations + length, "\n", 2);
+  pthread_mutex_unlock(&lock);
+  va_end(arguments);
+}
+
+/* What was done that the driver forbids or leaves undefined, a line each. */
+EXPORT const char *standin_violations(void) { return violations; }
+
+/* The compute capability that the stand-in has: STANDIN_CAPABILITY, 90 where it isn't set. */
+int capability(void) {
+  const char *asked = getenv("STANDIN_CAPABILITY");
+  return asked ? atoi(asked) : 90;
+}
