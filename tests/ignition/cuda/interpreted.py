@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,13 +57,39 @@ def run(case: Case, *, lowering: str | None = None, descending: bool = False) ->
 
     Raises AssertionError with the interpreter's traceback for whatever went wrong there.
     """
+    return _execute(lowering or case.kernel, [case], (), descending)[0]
+
+
+def run_fused(
+    cases: Sequence[Case], *, unread: Sequence[Array] = (), descending: bool = False
+) -> list[dict[str, Array]]:
+    """The operands of consecutive launches after the first fusion that fits them. One array that
+    is several operands is one buffer; nothing reads the arrays `unread` afterwards."""
+    return _execute("fusion", cases, unread, descending)
+
+
+def _execute(
+    lowering: str, cases: Sequence[Case], unread: Sequence[Array], descending: bool
+) -> list[dict[str, Array]]:
+    names: dict[int, str] = {}
+    arrays: dict[str, Array] = {}
+    launches = []
+    for number, case in enumerate(cases):
+        operands = {}
+        for operand, array in case.operands.items():
+            name = operand if number == 0 else f"{operand} of launch {number}"
+            operands[operand] = names.setdefault(id(array), name)
+            arrays[operands[operand]] = array
+        launches.append((case.kernel, dict(case.integers), dict(case.floats), operands))
+    unread_names = [names[id(array)] for array in unread]
+    after = _answer((lowering, launches, arrays, unread_names, descending))
+    return [{operand: after[name] for operand, name in launch[3].items()} for launch in launches]
+
+
+def _answer(request: object) -> dict[str, Array]:
     process = _interpreter()
     assert process.stdin is not None
     assert process.stdout is not None
-    request = (
-        lowering or case.kernel, case.kernel, dict(case.integers), dict(case.floats),
-        dict(case.operands), descending,
-    )  # fmt: skip
     try:
         pickle.dump(request, process.stdin)
         process.stdin.flush()
