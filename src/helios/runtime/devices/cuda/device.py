@@ -29,6 +29,7 @@ from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
 from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
 from helios.runtime.devices.cuda.weights import upload
 from helios.runtime.manifest import CudaTarget, Program
+from helios.thread_turns import sleep_exactly
 
 # Of the memory that everything else leaves, what the cache takes where nobody says: the rest is
 # for graphs, modules and what kernels spill.
@@ -36,6 +37,7 @@ CACHE_SHARE: Final = 0.9
 # Between two looks at a round's word, and at what the driver says of the stream.
 _LOOK_S: Final = 20e-6
 _QUERY_NS: Final = 5_000_000
+_DRAIN_S: Final = 0.001
 _CALIBRATING_ROUNDS: Final = 8
 # Above every real sequence, so that none of these is taken for one.
 _CALIBRATING_SEQUENCE: Final = 1 << 40
@@ -67,6 +69,7 @@ class CudaDevice:
         self._clock = GpuClock()
         self._failure: ExecutionError | None = None
         self._copying = Lock()
+        sleep_exactly()
         self._thread = get_ident()
         self._launches = 0
         self._submitted = 0
@@ -261,11 +264,15 @@ class CudaDevice:
         self._gpu.close()
 
     def _drained(self) -> bool:
-        """Whether nothing is queued any more, or never will end because the context is lost."""
-        with suppress(ExecutionError):
-            if self._submitted and not self.wait(self._submitted, self._limit_ns // 1_000_000):
+        """Waits until nothing runs any more, because all has ended or the context is lost; False
+        where it doesn't come to that."""
+        hung = self._failure is not None and not isinstance(self._failure, DriverError)
+        deadline = time.monotonic_ns() + (0 if hung else self._limit_ns)
+        while int(self._gpu.driver.cuStreamQuery(self._stream)[0]) == NOT_READY:
+            if time.monotonic_ns() >= deadline:
                 return False
-        return self._failure is None or isinstance(self._failure, DriverError)
+            time.sleep(_DRAIN_S)
+        return True
 
     # ------------------------------------------------------------ failures
 
@@ -304,8 +311,9 @@ class CudaDevice:
         return self._failure
 
     def _enter_thread(self) -> None:
-        """The context in another thread than before."""
+        """The context in another thread than before, which sleeps as briefly as it asks to."""
         self._gpu.make_current()
+        sleep_exactly()
         self._thread = get_ident()
 
     def _calibrate(self, program: int) -> None:
