@@ -116,7 +116,8 @@ class Cache:
         return out, self._library[variant].bind(
             (g.kv_heads, workers, lanes),
             *(live, q, *self.planes, positions, slots, self.table, out),
-            *(partials, arrivals, self.table_pages, self.scale * math.log2(math.e)),
+            *(partials, arrivals, self.table_pages, len(self.table)),
+            self.scale * math.log2(math.e),
         )
 
     def prefill(
@@ -128,13 +129,14 @@ class Cache:
         whole = {"device": "cuda", "dtype": torch.int32}
         positions = torch.cat([torch.arange(p, p + n, **whole) for _, p, n in chunks])
         lengths = torch.tensor([n for _, _, n in chunks], **whole)
-        slots = torch.tensor([slot for slot, _, _ in chunks], **whole)
-        live = torch.tensor([len(chunks)], **whole)
+        slots = torch.cat([torch.full((n,), slot, **whole) for slot, _, n in chunks])
+        rows = torch.tensor([len(q)], **whole)
+        lanes = torch.tensor([len(chunks)], **whole)
         tiles = -(-len(q) // (variant.rows // (g.q_heads // g.kv_heads))) + len(chunks)
         return out, self._library[variant].bind(
             (g.kv_heads, tiles, 1),
-            *(live, lengths, q, *self.planes, positions, slots, self.table, out),
-            *(self.table_pages, self.scale * math.log2(math.e)),
+            *(rows, lanes, lengths, q, *self.planes, positions, slots, self.table, out),
+            *(len(chunks), self.table_pages, len(self.table), self.scale * math.log2(math.e)),
         )
 
 

@@ -101,16 +101,18 @@ def _projection_request(v: Projection) -> KernelRequest:
 
 def _attention_request(v: Attention) -> KernelRequest:
     decode = v.kind == "decode"
-    arguments = {"lanes": "*i32"}
+    arguments = {"rows": "*i32"}
     if not decode:
-        arguments["query_lengths"] = "*i32"
+        arguments |= {"lanes": "*i32", "query_lengths": "*i32"}
     arguments["q"] = "*fp16"
     arguments |= dict.fromkeys(("keys", "values"), f"tensordesc<fp16[{v.page}, {v.head_dim}]>")
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
     if decode:
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
-    arguments |= {"table_pages": "i32", "scale_log2": "fp32"}
+    if not decode:
+        arguments["lane_capacity"] = "i32"
+    arguments |= {"table_pages": "i32", "slot_count": "i32", "scale_log2": "fp32"}
     constants = {
         "Q_HEADS": v.q_heads,
         "KV_HEADS": v.kv_heads,
@@ -120,7 +122,6 @@ def _attention_request(v: Attention) -> KernelRequest:
         "WINDOW": v.window,
         "ROWS": v.rows,
     }
-    if not decode:
-        constants["LANES"] = 8
+    constants |= {"ALONE": False} if decode else {"LANES": 8}
     function = attention.attend_decode if decode else attention.attend_prefill
     return KernelRequest(function, arguments, constants, v.warps, v.stages)

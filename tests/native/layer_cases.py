@@ -28,6 +28,8 @@ def activation_formats(packing: Packing) -> tuple[int, ...]:
     """The formats that a packing's products take."""
     if packing in QUANTISED:
         return QUANTISED_FORMATS
+    if packing is Packing.ROWS_BF16:
+        return (BF16_FORMAT,)
     return (BF16_FORMAT, F32_FORMAT) if packing is Packing.TILE16_BF16 else (F32_FORMAT,)
 
 

@@ -27,8 +27,11 @@ class Packing(IntEnum):
     TILE16_Q4_0 = 6
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
+    ROWS_BF16 = 9
 
 
+# What the native library has; ROWS_BF16 is for CUDA targets.
+TILED = tuple(packing for packing in Packing if packing is not Packing.ROWS_BF16)
 QUANTISED = (Packing.TILE16_Q8_0, Packing.TILE16_Q4_0, Packing.TILE16_Q4_1, Packing.TILE16_Q6_K)
 F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT = 0, 1, 2, 3
 FORMATS = (F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT)
@@ -71,6 +74,9 @@ def as_bytes(*planes: NDArray[Any]) -> Bytes:
 
 def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, width: int) -> Packed:
     """Random weights; every code of a quantised packing occurs."""
+    if packing is Packing.ROWS_BF16:
+        bits = to_bf16(rng.standard_normal((outputs, width), np.float32))
+        return Packed(as_bytes(bits), from_bf16(bits))
     tiles = -(-outputs // 16)
     live = (np.arange(tiles * 16) < outputs).reshape(tiles, 1, 16)
     if packing not in QUANTISED:

@@ -19,11 +19,19 @@ from tests.native.harness import (
     add_program,
     run,
 )
-from tests.native.packings import F32_FORMAT, FORMATS, Q8_FORMAT, Packing, random_packed, row_nbytes
+from tests.native.packings import (
+    F32_FORMAT,
+    FORMATS,
+    Q8_FORMAT,
+    TILED,
+    Packing,
+    random_packed,
+    row_nbytes,
+)
 from tests.native.states import i32
 
 PRODUCTS = [
-    (packing, format_) for packing in Packing for format_ in layer_cases.activation_formats(packing)
+    (packing, format_) for packing in TILED for format_ in layer_cases.activation_formats(packing)
 ]
 # Fewer and more than a block of rows, and more than the widest panel.
 ROWS = (1, 3, 23, 150)

@@ -116,7 +116,7 @@ EXPORT Result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *a
                                      int swizzle, int promotion, int fill) {
   Result error = enter("cuTensorMapEncodeTiled");
   if (error) return error;
-  if (rank < 1 || rank > 5 || (uintptr_t)address % 16 || (uintptr_t)map % 64) return INVALID_VALUE;
+  if (rank < 1 || rank > 5 || (uintptr_t)address % 16) return INVALID_VALUE;
   for (unsigned i = 0; i < rank; i++)
     if (!extents[i] || !box[i] || box[i] > 256 || !steps[i] || (i && strides[i - 1] % 16))
       return INVALID_VALUE;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import triton
@@ -10,7 +11,15 @@ from triton.language.extra.cuda import gdc_wait
 
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda.compile import KernelRequest
-from ignition.kernels.cuda.launches import At, CatalogueLaunch, Counters, CudaKernel, Scratch
+from ignition.kernels.cuda.launches import (
+    At,
+    CatalogueLaunch,
+    Counters,
+    CudaKernel,
+    RowsOf,
+    Scratch,
+    TensorMap,
+)
 
 
 @triton.jit
@@ -125,5 +134,27 @@ def last_program(launch: CatalogueLaunch) -> list[CudaKernel]:
     return [_kernel(_number, grid=4, target=At("target"))]
 
 
+def ends(launch: CatalogueLaunch) -> list[CudaKernel]:
+    """Not even a traceback."""
+    os._exit(1)
+
+
 def rounds(launch: CatalogueLaunch) -> list[CudaKernel]:
     return [_kernel(_round, target=At("target"))]
+
+
+@triton.jit
+def _map(source, count, target):
+    gdc_wait()
+    block = source.load([1, 0])
+    tl.store(target + tl.arange(0, 8), tl.reshape(block, (8,)))
+    tl.store(target + 8, count)
+
+
+def tensor_map(launch: CatalogueLaunch) -> list[CudaKernel]:
+    """The second and third row of `value` as a matrix of 4 columns, and how many it has."""
+    kinds = {"source": "tensordesc<i32[2, 4]>", "count": "i32", "target": "*i32"}
+    arguments = {
+        "source": TensorMap("value", 4), "count": RowsOf("value", 16), "target": At("target"),
+    }  # fmt: skip
+    return [CudaKernel(KernelRequest(_map, kinds, {}, 1, 1), (1, 1, 1), arguments)]

@@ -8,12 +8,14 @@ module that uses them begins with `pytest.importorskip("triton", reason=WITHOUT_
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +40,15 @@ def _interpreter() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
     assert process.stdin is not None
-    atexit.register(process.wait)
-    atexit.register(process.stdin.close)  # before the wait: last registered, first called
+    atexit.register(_end, process)
     return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.wait()
 
 
 def run(case: Case, *, lowering: str | None = None, descending: bool = False) -> dict[str, Array]:
@@ -49,16 +57,46 @@ def run(case: Case, *, lowering: str | None = None, descending: bool = False) ->
 
     Raises AssertionError with the interpreter's traceback for whatever went wrong there.
     """
+    return _execute(lowering or case.kernel, [case], (), descending)[0]
+
+
+def run_fused(
+    cases: Sequence[Case], *, unread: Sequence[Array] = (), descending: bool = False
+) -> list[dict[str, Array]]:
+    """The operands of consecutive launches after the first fusion that fits them. One array that
+    is several operands is one buffer; nothing reads the arrays `unread` afterwards."""
+    return _execute("fusion", cases, unread, descending)
+
+
+def _execute(
+    lowering: str, cases: Sequence[Case], unread: Sequence[Array], descending: bool
+) -> list[dict[str, Array]]:
+    names: dict[int, str] = {}
+    arrays: dict[str, Array] = {}
+    launches = []
+    for number, case in enumerate(cases):
+        operands = {}
+        for operand, array in case.operands.items():
+            name = operand if number == 0 else f"{operand} of launch {number}"
+            operands[operand] = names.setdefault(id(array), name)
+            arrays[operands[operand]] = array
+        launches.append((case.kernel, dict(case.integers), dict(case.floats), operands))
+    unread_names = [names[id(array)] for array in unread]
+    after = _answer((lowering, launches, arrays, unread_names, descending))
+    return [{operand: after[name] for operand, name in launch[3].items()} for launch in launches]
+
+
+def _answer(request: object) -> dict[str, Array]:
     process = _interpreter()
     assert process.stdin is not None
     assert process.stdout is not None
-    request = (
-        lowering or case.kernel, case.kernel, dict(case.integers), dict(case.floats),
-        dict(case.operands), descending,
-    )  # fmt: skip
-    pickle.dump(request, process.stdin)
-    process.stdin.flush()
-    answer: Any = pickle.load(process.stdout)
+    try:
+        pickle.dump(request, process.stdin)
+        process.stdin.flush()
+        answer: Any = pickle.load(process.stdout)
+    except (EOFError, BrokenPipeError) as error:
+        _interpreter.cache_clear()
+        raise AssertionError(f"the interpreter ended, status {process.wait()}") from error
     if isinstance(answer, str):
         raise AssertionError(answer)
     assert isinstance(answer, dict)

@@ -38,6 +38,7 @@ class Memory:
     def place(self, name: str, array: Array, *, writable: bool, weight: bool = False) -> int:
         if name not in self.places:
             self.places[name] = PlacedArray(name, array, writable=writable, weight=weight)
+        self.places[name].writable |= writable
         return self.places[name].start
 
     def check(self, pointers: Array, nbytes: int, mask: Array, *, writing: bool) -> None:

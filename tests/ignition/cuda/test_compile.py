@@ -52,11 +52,13 @@ def many(**constants: int) -> KernelRequest:
 def prefill() -> KernelRequest:
     return KernelRequest(
         attention.attend_prefill,
-        {"lanes": "*i32", "query_lengths": "*i32"}
+        dict.fromkeys(("rows", "lanes", "query_lengths"), "*i32")
         | {"q": "*fp16"}
         | dict.fromkeys(("keys", "values"), "tensordesc<fp16[32, 128]>")
         | dict.fromkeys(("positions", "slots", "page_table"), "*i32")
-        | {"out": "*bf16", "table_pages": "i32", "scale_log2": "fp32"},
+        | {"out": "*bf16"}
+        | dict.fromkeys(("lane_capacity", "table_pages", "slot_count"), "i32")
+        | {"scale_log2": "fp32"},
         {"Q_HEADS": 4, "KV_HEADS": 2, "D": 128, "PAGE": 32, "SPLIT": 256}
         | {"WINDOW": 0, "ROWS": 64, "LANES": 4},
         num_warps=4,

@@ -51,6 +51,11 @@ def test_scratch_and_counters_are_there():
     assert got["target"].tolist() == [0xFF, 0, *[-5] * 7]
 
 
+def test_a_tensor_map_reads_zeros_past_its_rows():
+    got = run(case().with_operands(value=i32(*range(9))), lowering=f"{FAULTS}:tensor_map")
+    assert got["target"].tolist() == [4, 5, 6, 7, 0, 0, 0, 0, 2]
+
+
 def test_programs_can_run_in_the_opposite_order():
     ascending = run(case(), lowering=f"{FAULTS}:last_program")
     descending = run(case(), lowering=f"{FAULTS}:last_program", descending=True)
@@ -61,6 +66,12 @@ def test_bf16_is_rounded_to_nearest_even():
     # 1 + 2^-8 lies between two values of bf16, and so does 1 + 3 · 2^-8.
     got = run(case(), lowering=f"{FAULTS}:rounds")
     assert got["target"][:3].tolist() == [0x3F80, 0x3F82, 0x4000]
+
+
+def test_an_interpreter_that_ends_is_replaced():
+    with pytest.raises(AssertionError, match="the interpreter ended"):
+        run(case(), lowering=f"{FAULTS}:ends")
+    assert run(case(live=0))["target"].tolist() == [-5] * 9
 
 
 def test_compiled_kernels_say_what_they_take():

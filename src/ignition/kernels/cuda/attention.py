@@ -6,8 +6,8 @@ folded, ascending, into (maximum, sum, weighted values) that begin empty; the sp
 folded, ascending, by `fold`. A page or split of which a row sees nothing leaves the row's numbers
 as they were, bit for bit, so rows may share a tile with others that see more.
 
-- `attend_decode`: one query row a lane; a lane's splits are shared out among several CTAs, and
-  whoever ends last folds them.
+- `attend_decode`: every row is a request of its own; its splits are shared out among several CTAs,
+  and whoever ends last folds them, or one CTA folds them as they end.
 - `attend_prefill`: tiles of consecutive query rows of a lane; splits one after the other, folded
   as they end.
 
@@ -16,8 +16,9 @@ of wgmma; a decode tile has few live rows, which costs nothing that the memory t
 
 Buffers: q [rows, q_heads · D] (dtype of the cache; rotated); keys, values: tensor maps over
 [pages · kv_heads · PAGE, D] with boxes of a page of one head; page_table i32 [slots, table_pages];
-positions i32 [rows] (−1: inert, gets zeros); out bf16 [rows, q_heads · D]. `scale_log2` is the
-softmax scale times log2(e). Cells that nothing was written to may hold anything, NaN too.
+positions and slots i32 [rows]; out bf16 or f32 [rows, q_heads · D]. A row at position −1, or of a
+slot that isn't there, gets zeros. `scale_log2` is the softmax scale times log2(e). Cells that
+nothing was written to may hold anything, NaN too.
 """
 
 from __future__ import annotations
@@ -31,25 +32,28 @@ from ignition.kernels.cuda.attention_blocks import block_page, empty, fold, fold
 
 @triton.jit
 def attend_decode(
-    lanes, q, keys, values, positions, slots, page_table, out, partials, arrivals, table_pages,
-    scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
+    rows, q, keys, values, positions, slots, page_table, out, partials, arrivals, table_pages,
+    slot_count, scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
-    """Grid (KV_HEADS, workers, capacity): a worker takes an equal run of its lane's splits.
+    """Grid (KV_HEADS, workers, capacity): a worker takes an equal run of its row's splits.
 
     Scratch: `partials` f32 [capacity, KV_HEADS, splits of the longest context, G, D + 2] with G
     query heads a key head; `arrivals` i32 [capacity, KV_HEADS], zero before and after a launch.
+    With one worker (`ALONE`) neither is touched.
     """
     GROUP: tl.constexpr = Q_HEADS // KV_HEADS
     head = tl.program_id(0)
     worker = tl.program_id(1)
     lane = tl.program_id(2)
     gdc_wait()
-    live_lanes = tl.load(lanes)
+    live_rows = tl.load(rows)
     last = tl.load(positions + lane)
     slot = tl.load(slots + lane).to(tl.int64)
-    end = last + 1
+    end = tl.minimum(last + 1, table_pages * PAGE)
+    if (slot < 0) | (slot >= slot_count):
+        end = 0
     oldest = 0
     if WINDOW > 0:
         oldest = tl.maximum(end - WINDOW, 0)
@@ -59,7 +63,7 @@ def attend_decode(
     several = splits - first_split > 1
     run = tl.cdiv(splits - first_split, tl.num_programs(1))
     active = tl.cdiv(splits - first_split, run)
-    if (lane < live_lanes) & (worker < active):
+    if (lane < live_rows) & (worker < active):
         table = page_table + slot * table_pages
         row = tl.arange(0, ROWS)
         column = tl.arange(0, D)
@@ -73,6 +77,8 @@ def attend_decode(
         begin = tl.maximum((first_split + worker * run) * SPLIT, oldest // PAGE * PAGE)
         stop = tl.minimum((first_split + worker * run + run) * SPLIT, end)
         maximum, total, mixed = empty(ROWS, D)
+        if ALONE:
+            all_maximum, all_total, all_mixed = empty(ROWS, D)
         page = block_page(table, begin, end, PAGE)
         whole = begin
         if WINDOW == 0:
@@ -84,7 +90,13 @@ def attend_decode(
                 maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, False,
             )  # fmt: skip
             page = next_page
-            if (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
+            if ALONE:
+                if ((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop):
+                    all_maximum, all_total, all_mixed = fold(
+                        all_maximum, all_total, all_mixed, maximum, total, mixed
+                    )
+                    maximum, total, mixed = empty(ROWS, D)
+            elif (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
                 _keep(mine + key // SPLIT * size, maximum, total, mixed, live, ROWS, D)
                 maximum, total, mixed = empty(ROWS, D)
         for key in range(whole, stop, PAGE):
@@ -94,30 +106,50 @@ def attend_decode(
                 maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, True,
             )  # fmt: skip
             page = next_page
-            if (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
+            if ALONE:
+                if ((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop):
+                    all_maximum, all_total, all_mixed = fold(
+                        all_maximum, all_total, all_mixed, maximum, total, mixed
+                    )
+                    maximum, total, mixed = empty(ROWS, D)
+            elif (((key + PAGE) % SPLIT == 0) | (key + PAGE >= stop)) & several:
                 _keep(mine + key // SPLIT * size, maximum, total, mixed, live, ROWS, D)
                 maximum, total, mixed = empty(ROWS, D)
         gdc_launch_dependents()
-        counter = arrivals + lane * KV_HEADS + head
-        if several:
-            tl.debug_barrier()  # every thread's results are stored before the arrival is counted
-            if tl.atomic_add(counter, 1, sem="acq_rel") == active - 1:
-                maximum, total, mixed = empty(ROWS, D)
-                for split in range(first_split, splits):
-                    kept = mine + split * size + row * (D + 2)
-                    maximum, total, mixed = fold(
-                        maximum, total, mixed,
-                        tl.load(kept, mask=live, other=0.0),
-                        tl.load(kept + 1, mask=live, other=0.0),
-                        tl.load(kept[:, None] + 2 + column[None, :], mask=live[:, None], other=0.0),
-                    )  # fmt: skip
+        if ALONE:
+            result = normalised(all_total, all_mixed).to(out.dtype.element_ty)
+            tl.store(out + at, result, mask=live[:, None])
+        else:
+            if several:
+                counter = arrivals + lane * KV_HEADS + head
+                tl.debug_barrier()  # every thread's results are stored before arriving
+                if tl.atomic_add(counter, 1, sem="acq_rel") == active - 1:
+                    kept = mine + first_split * size
+                    total, mixed = _fold_kept(kept, splits - first_split, live, GROUP, ROWS, D)
+                    result = normalised(total, mixed).to(out.dtype.element_ty)
+                    tl.store(out + at, result, mask=live[:, None])
+                    tl.store(counter, 0)
+            else:
+                # Folding one split into nothing changes nothing.
                 result = normalised(total, mixed).to(out.dtype.element_ty)
                 tl.store(out + at, result, mask=live[:, None])
-                tl.store(counter, 0)
-        else:
-            # Folding one split into nothing changes nothing.
-            result = normalised(total, mixed).to(out.dtype.element_ty)
-            tl.store(out + at, result, mask=live[:, None])
+
+
+@triton.jit
+def _fold_kept(kept, splits, live, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr):
+    """Sum and weighted values of kept splits, folded in ascending order."""
+    maximum, total, mixed = empty(ROWS, D)
+    row = kept + tl.arange(0, ROWS) * (D + 2)
+    column = tl.arange(0, D)[None, :]
+    for _ in range(splits):
+        maximum, total, mixed = fold(
+            maximum, total, mixed,
+            tl.load(row, mask=live, other=0.0),
+            tl.load(row + 1, mask=live, other=0.0),
+            tl.load(row[:, None] + 2 + column, mask=live[:, None], other=0.0),
+        )  # fmt: skip
+        row += GROUP * (D + 2)
+    return total, mixed
 
 
 @triton.jit
@@ -131,22 +163,23 @@ def _keep(to, maximum, total, mixed, live, ROWS: tl.constexpr, D: tl.constexpr):
 
 @triton.jit
 def attend_prefill(
-    lanes, query_lengths, q, keys, values, positions, slots, page_table, out, table_pages,
-    scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
-    PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
+    rows, lanes, query_lengths, q, keys, values, positions, slots, page_table, out, lane_capacity,
+    table_pages, slot_count, scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr,
     ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Grid (KV_HEADS, ⌈packed capacity / TOKENS⌉ + LANES), TOKENS = ROWS // G tokens a tile.
 
     A lane's query rows are consecutive, lane after lane; `LANES` is the power of two at or above
-    the lanes' capacity.
+    `lane_capacity`. The slot of a lane is that of its first row.
     """
     GROUP: tl.constexpr = Q_HEADS // KV_HEADS
     TOKENS: tl.constexpr = ROWS // GROUP
     head = tl.program_id(0)
     gdc_wait()
     lane_at = tl.arange(0, LANES)
-    lengths = tl.load(query_lengths + lane_at, mask=lane_at < tl.load(lanes), other=0)
+    live_lanes = tl.minimum(tl.load(lanes), lane_capacity)
+    lengths = tl.maximum(tl.load(query_lengths + lane_at, mask=lane_at < live_lanes, other=0), 0)
     tiles = tl.cdiv(lengths, TOKENS)
     # Later tiles of a prompt see more keys: they begin first.
     tile = tl.sum(tiles, 0) - 1 - tl.program_id(1)
@@ -156,7 +189,11 @@ def attend_prefill(
         row_of_lane = tl.sum(tl.where(before, lengths, 0), 0)
         length = tl.sum(tl.where(lane_at == lane, lengths, 0), 0)
         first = (tile - tl.sum(tl.where(before, tiles, 0), 0)) * TOKENS
-        table = page_table + tl.load(slots + lane).to(tl.int64) * table_pages
+        live_rows = tl.load(rows)
+        # Lengths that add up to more rows than there are end where the rows do.
+        length = tl.minimum(length, live_rows - row_of_lane)
+        slot = tl.load(slots + row_of_lane, mask=first < length, other=-1).to(tl.int64)
+        table = page_table + slot * table_pages
         row = tl.arange(0, ROWS)
         column = tl.arange(0, D)
         token = first + row // GROUP
@@ -166,7 +203,9 @@ def attend_prefill(
         at = (packed * Q_HEADS + head * GROUP + row % GROUP).to(tl.int64)
         at = at[:, None] * D + column[None, :]
         rotated = tl.load(q + at, mask=live[:, None], other=0.0)
-        end = tl.max(position, 0) + 1
+        end = tl.minimum(tl.max(position, 0) + 1, table_pages * PAGE)
+        if (slot < 0) | (slot >= slot_count):
+            end = 0
         lowest = tl.min(tl.where(live, position, 2147483647), 0)
         oldest = 0
         whole = (lowest + 1) // PAGE * PAGE
@@ -174,6 +213,7 @@ def attend_prefill(
             oldest = tl.maximum(lowest - WINDOW + 1, 0)
             whole = oldest // PAGE * PAGE
         begin = oldest // PAGE * PAGE
+        whole = tl.minimum(whole, end // PAGE * PAGE)
         maximum, total, mixed = empty(ROWS, D)
         all_maximum, all_total, all_mixed = empty(ROWS, D)
         page = block_page(table, begin, end, PAGE)

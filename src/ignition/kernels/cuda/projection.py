@@ -41,6 +41,8 @@ def _accumulate(
     # Outputs past the end read the last one; their sums go nowhere.
     if N % BN != 0:
         outputs = tl.minimum(outputs, N - 1)
+    if N * K >= 2**31:
+        outputs = outputs.to(tl.int64)
     if ROWS_FIRST:
         w_at = w + outputs[None, :] * K + ks[:, None]
         x_at = x + rows[:, None] * K + ks[None, :]
@@ -51,11 +53,18 @@ def _accumulate(
         x_at = x + rows[None, :] * K + ks[:, None]
         sums = tl.zeros((BN, BM), dtype=tl.float32)
         mask = (rows < live)[None, :]
-    for _ in range(PART // BK):
-        if ROWS_FIRST:
-            sums = tl.dot(tl.load(x_at, mask=mask, other=0.0), tl.load(w_at), sums)
+    for block in range(tl.cdiv(PART, BK)):
+        if PART % BK == 0:
+            w_block = tl.load(w_at)
+            x_block = tl.load(x_at, mask=mask, other=0.0)
         else:
-            sums = tl.dot(tl.load(w_at), tl.load(x_at, mask=mask, other=0.0), sums)
+            # Products of zeros change no sum.
+            inside = block * BK + tl.arange(0, BK) < PART
+            w_inside = inside[:, None] if ROWS_FIRST else inside[None, :]
+            x_inside = inside[None, :] if ROWS_FIRST else inside[:, None]
+            w_block = tl.load(w_at, mask=w_inside, other=0.0)
+            x_block = tl.load(x_at, mask=mask & x_inside, other=0.0)
+        sums = tl.dot(x_block, w_block, sums) if ROWS_FIRST else tl.dot(w_block, x_block, sums)
         w_at += BK
         x_at += BK
     return sums if ROWS_FIRST else tl.trans(sums)

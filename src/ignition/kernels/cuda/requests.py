@@ -44,19 +44,25 @@ ALREADY_FINISHED = tl.constexpr(2)
 
 @triton.jit
 def scatter(rows, index, value, target, capacity, target_rows, BLOCK: tl.constexpr):
-    """`target[index[i]] = value[i]` for the live i; of several with one index the last counts.
-
-    A program has the targets of its own, in groups, and walks all entries in order.
-    """
+    """`target[index[i]] = value[i]` for the live i; of several with one index the last counts."""
     gdc_wait()
     gdc_launch_dependents()
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    scatter_share(rows, index, value, target, capacity, target_rows, program, programs, BLOCK)
+
+
+@triton.jit
+def scatter_share(
+    rows, index, value, target, capacity, target_rows, program, programs, BLOCK: tl.constexpr
+):
+    """A program has the targets of its own, in groups, and walks all entries in order."""
     live = tl.minimum(tl.load(rows), capacity)
     offsets = tl.arange(0, BLOCK)
     for first in range(0, live, BLOCK):
         entry = first + offsets
         at = tl.load(index + entry, mask=entry < live, other=-1)
         given = tl.load(value + entry, mask=entry < live, other=0)
-        mine = at // GROUP % tl.num_programs(0) == tl.program_id(0)
+        mine = at // GROUP % programs == program
         inside = (at >= 0) & (at < target_rows)
         # Whoever comes later in this block has the last word.
         later = (at[:, None] == at[None, :]) & (offsets[None, :] > offsets[:, None])
@@ -122,8 +128,18 @@ def load_pending(
     """Each lane's pending token and its position."""
     gdc_wait()
     gdc_launch_dependents()
+    load_lanes(
+        rows, slot, generation, state, tokens, positions, capacity, slots, tl.program_id(0), BLOCK
+    )
+
+
+@triton.jit
+def load_lanes(
+    rows, slot, generation, state, tokens, positions, capacity, slots, program, BLOCK: tl.constexpr
+):
+    """A program's lanes of `load_pending`."""
     live = tl.minimum(tl.load(rows), capacity)
-    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lane = program * BLOCK + tl.arange(0, BLOCK)
     token, position = _pending(state, slots, slot, generation, lane, lane < capacity)
     tl.store(tokens + lane, token, mask=lane < live)
     tl.store(positions + lane, position, mask=lane < live)
@@ -155,9 +171,21 @@ def merge_pending(
     """Packed rows: those of the decoding lanes from device state, the rest from the host."""
     gdc_wait()
     gdc_launch_dependents()
+    merge_rows(
+        rows, decode_lanes, slot, generation, state, tokens, positions, out_tokens, out_positions,
+        capacity, lanes, slots, tl.program_id(0), BLOCK,
+    )  # fmt: skip
+
+
+@triton.jit
+def merge_rows(
+    rows, decode_lanes, slot, generation, state, tokens, positions, out_tokens, out_positions,
+    capacity, lanes, slots, program, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A program's rows of `merge_pending`."""
     live = tl.minimum(tl.load(rows), capacity)
     decoding = tl.minimum(tl.load(decode_lanes), lanes)
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = program * BLOCK + tl.arange(0, BLOCK)
     mask = row < live
     decodes = mask & (row < decoding)
     token, position = _pending(state, slots, slot, generation, row, decodes)

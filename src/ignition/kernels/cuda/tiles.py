@@ -12,6 +12,8 @@ from typing import Final
 
 # CTAs below which a smaller tile is faster: three fifths of the 132 multiprocessors of an H200.
 _ENOUGH_CTAS: Final = 80
+# Parts of a matrix are whole blocks, of this many inputs at least.
+_NARROWEST: Final = 64
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def parts(outputs: int, width: int) -> int:
     One, but for a long reduction into few outputs: there, with few rows, its chain of dependent
     products takes longer than its bytes.
     """
-    return 4 if outputs <= 1024 and width >= 3072 else 1
+    return 4 if outputs <= 1024 and width >= 3072 and width % (4 * _NARROWEST) == 0 else 1
 
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
@@ -58,6 +60,7 @@ def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
             return few
     elif rows <= 32:
         return Tile("project_many", False, 16 if rows <= 16 else 32, 64, 128, 4, 8)
+    wide = 128 if width // parts(outputs, width) % 128 == 0 or not cut else 64
     large = Tile("project_many", True, 128, 256, 64, 8, 3 if f32 else 4, flatten=True)
     medium = Tile("project_many", True, 128, 128, 64, 8, 4)
     small = Tile("project_many", True, 64, 128, 128, 4, 4)
@@ -66,12 +69,13 @@ def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
         tiles = -(-rows // candidate.rows) * -(-outputs // candidate.outputs)
         if rows >= candidate.rows and tiles >= _ENOUGH_CTAS:
             return candidate
-    return Tile("project_many", True, 64, 64, 128, 4, 6)
+    return Tile("project_many", True, 64, 64, wide, 4, 6)
 
 
 def _few(rows: int, outputs: int, width: int, cut: bool) -> Tile | None:
     """The variant of `project_few` for a number of rows, None where it is too large."""
-    block, stages = (128, {8: 10, 16: 9, 32: 8}) if width % 128 == 0 else (64, {8: 9, 16: 9, 32: 9})
+    part = width // parts(outputs, width)
+    block, stages = (128, {8: 10, 16: 9, 32: 8}) if part % 128 == 0 else (64, {8: 9, 16: 9, 32: 9})
     for narrow, depth in stages.items():
         if rows <= narrow:
             return Tile("project_few", False, narrow, 64, block, 4, depth)

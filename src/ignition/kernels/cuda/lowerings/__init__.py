@@ -11,18 +11,31 @@ from types import MappingProxyType
 from typing import Final
 
 from ignition.kernels.cuda.launches import Fusion, Lowering
-from ignition.kernels.cuda.lowerings import pages, requests, sampling_rows, selection
+from ignition.kernels.cuda.lowerings import (
+    model,
+    pages,
+    projections,
+    requests,
+    sampling_rows,
+    selection,
+)
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
+        "attention_f16": model.attention_f16,
         "commit": requests.commit,
         "copy_rows": pages.copy_rows,
         "count_sampled": sampling_rows.count_sampled,
+        "embed": model.embed,
         "initialize_requests": requests.initialize_requests,
         "initialize_sampling": sampling_rows.initialize_sampling,
+        "linear": projections.linear,
+        "linear_silu_mul": projections.linear_silu_mul,
         "load_page": pages.load_page,
         "load_pending": requests.load_pending,
         "merge_pending": requests.merge_pending,
+        "rms_norm": model.rms_norm,
+        "rope_and_cache_f16": model.rope_and_cache_f16,
         "save_page": pages.save_page,
         "scatter_i32": requests.scatter_i32,
         "select_last": selection.select_last,

@@ -23,8 +23,7 @@ Kernels = tuple[CudaKernel, ...]
 _LANES: Final = 32
 # Packed rows of a program.
 _ROWS: Final = 256
-# Entries of a block of `scatter`, and for how many another program is worth its launch.
-_ENTRIES: Final = 64
+# Entries for which another program is worth its launch.
 _ENTRIES_A_PROGRAM: Final = 16_384
 _MOST_PROGRAMS: Final = 32
 
@@ -32,14 +31,16 @@ _SLOTS: Final = {"slots": rows_of("state", REQUEST_STATE_NBYTES // WORD_NBYTES)}
 
 
 def scatter_i32(launch: CatalogueLaunch) -> Kernels:
-    """One program where few entries can come, as in page tables; several for histograms."""
+    """A warp where few entries can come, as in page tables; several programs for histograms."""
     programs = min(-(-launch.integers["capacity"] // _ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
     arguments = {
         **words("rows", "index", "value", "target"),
         **capacity(launch),
         "target_rows": rows_of("target", 1),
     }
-    return (small_kernel(kernels.scatter, (programs,), arguments, {"BLOCK": _ENTRIES}, warps=2),)
+    warps = 1 if programs == 1 else 2
+    constants = {"BLOCK": 32 * warps}
+    return (small_kernel(kernels.scatter, (programs,), arguments, constants, warps=warps),)
 
 
 def initialize_requests(launch: CatalogueLaunch) -> Kernels:

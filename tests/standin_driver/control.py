@@ -1,0 +1,49 @@
+"""The stand-in driver's own functions, for the process that has it loaded."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+_PLAY = ctypes.CFUNCTYPE(None)
+
+
+class Standin:
+    """Steers the stand-in: errors, pauses, and what a round does beside moving bytes."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._library.standin_violations.restype = ctypes.c_char_p
+        self._library.standin_taken.restype = ctypes.c_size_t
+        self._library.standin_allocating_calls.restype = ctypes.c_long
+        self._library.standin_rounds.restype = ctypes.c_long
+        self._play: object = None
+
+    def fail(self, call: str, error: int, number: int = 1) -> None:
+        """The `number`th call from now on gives the error: a driver call by its name, `run` for a
+        graph's execution, `hang` for one that never ends."""
+        self._library.standin_fail(call.encode(), error, ctypes.c_long(number))
+
+    def pause(self, whether: bool) -> None:
+        """Keeps launched graphs from running, or runs them."""
+        self._library.standin_pause(int(whether))
+
+    def on_round(self, play: Callable[[], None]) -> None:
+        """Called in every graph's execution, before its record."""
+        self._play = _PLAY(play)
+        self._library.standin_on_round(self._play)
+
+    @property
+    def violations(self) -> str:
+        """What the driver's callers did that they mustn't."""
+        return self._library.standin_violations().decode()
+
+    @property
+    def taken_nbytes(self) -> int:
+        """Device memory in use."""
+        return int(self._library.standin_taken())
+
+    @property
+    def allocating_calls(self) -> int:
+        """Calls so far that took memory."""
+        return int(self._library.standin_allocating_calls())
