@@ -17,6 +17,7 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
+    GpuOrdinal,
     InstructionSet,
     MaxActive,
     MirrorTimeout,
@@ -66,8 +67,13 @@ def verify(
     core: Core,
     accept: Accept,
     target: Annotated[
-        str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="What replays the oracle: cpu, cuda, or reference (numpy, slow); default: cpu"
+            " where the core has it."
+        ),
+    ] = None,
+    device: GpuOrdinal = 0,
     replay: Annotated[
         bool,
         typer.Option(
@@ -90,6 +96,6 @@ def verify(
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
-    running = running_options(threads, isa)
+    running = running_options(threads, isa, device=device)
     options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
     verify_core(options, target, lockstep=replay)

@@ -27,6 +27,7 @@ from helios.runtime.devices.cuda.functions import Functions
 from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
 from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
+from helios.runtime.devices.cuda.transfers import read_in_place
 from helios.runtime.devices.cuda.weights import upload
 from helios.runtime.manifest import CudaTarget, Program
 from helios.thread_turns import sleep_exactly
@@ -65,6 +66,7 @@ class CudaDevice:
         self._arenas: Arenas | None = None
         self._frames: Frames | None = None
         self._programs: list[LoadedProgram] = []
+        self._in_place: frozenset[int] = frozenset()
         self._scratch_nbytes = 0
         self._clock = GpuClock()
         self._failure: ExecutionError | None = None
@@ -108,7 +110,10 @@ class CudaDevice:
         assert self._arenas is not None
         assert self._frames is not None
         free = self._gpu.free_nbytes()
-        loader = Loader(self._gpu, self._plan, self._arenas, self._frames, self._functions)
+        self._in_place = read_in_place(programs, self._plan)
+        loader = Loader(
+            self._gpu, self._plan, self._arenas, self._frames, self._functions, self._in_place
+        )
         self._programs = loader.load(self._target, programs)
         self._calibrate(len(programs))
         self._gpu.call("loading programs", self._gpu.driver.cuStreamSynchronize, self._stream)
