@@ -1,9 +1,9 @@
 """Which bytes of a frame a program's graph moves: the tables of `stage` and `record`.
 
 A program's table lists what it reads of the INPUT buffers, or what it writes of the COMPLETION
-buffers, in ranges that a CTA copies; equal tables are one. Large inputs that one launch reads aren't
-copied: it reads them in the frame's pinned memory, and most have room for far more than a round
-brings (deltas, grammar masks, histograms).
+buffers, in ranges that a CTA copies; equal tables are one. Large inputs that one launch reads
+aren't copied: it reads them in the frame's pinned memory, and most have room for far more than a
+round brings (deltas, grammar masks, histograms).
 """
 
 from __future__ import annotations
