@@ -21,9 +21,11 @@ from helios.core import OpenedCore, read_folder
 from helios.core.resources import SealedResource
 from helios.runtime.capacities import available_nbytes
 from helios.runtime.inspection import (
+    FunctionRow,
     LaunchRow,
     MemoryReport,
     ProgramRow,
+    function_rows,
     launch_rows,
     memory_report,
     program_rows,
@@ -66,6 +68,9 @@ def inspect_core(options: WorkerOptions, target: str, program: str | None) -> No
         _program_table(program_rows(manifest, report.request_slots, report.speculative_width)),
     ):
         console.print(table)
+    functions = function_rows(manifest)
+    if functions:
+        console.print(_function_table(functions))
 
 
 def _text(text: str) -> Text:
@@ -187,11 +192,27 @@ def _program_table(rows: tuple[ProgramRow, ...]) -> Table:
 
 
 def _launch_table(program: str, rows: tuple[LaunchRow, ...]) -> Table:
+    with_nodes = any(row.nodes for row in rows)
+    headings = ("", "kernel", "operands", "attributes", *(("nodes",) if with_nodes else ()))
+    table = Table(*headings, title=_text(program), title_justify="left")
+    for row in rows:
+        lists = (row.operands, row.attributes, *((row.nodes,) if with_nodes else ()))
+        _add_row(table, str(row.index), row.kernel, *("\n".join(cell) for cell in lists))
+    return table
+
+
+def _function_table(rows: tuple[FunctionRow, ...]) -> Table:
     table = Table(
-        "", "kernel", "operands", "attributes", title=_text(program), title_justify="left"
-    )
+        "function", "module", "threads", "shared memory", "nodes",
+        title="Functions", title_justify="left",
+    )  # fmt: skip
     for row in rows:
         _add_row(
-            table, str(row.index), row.kernel, "\n".join(row.operands), "\n".join(row.attributes)
+            table,
+            row.function,
+            row.module,
+            str(row.threads),
+            show_size(row.shared_nbytes),
+            str(row.nodes),
         )
     return table

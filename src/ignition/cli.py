@@ -1,5 +1,5 @@
-"""The `ignition` command: prepare a checkpoint, prepare a core again, say where its files lie,
-list recipes, make keys.
+"""The `ignition` command: prepare a checkpoint, prepare a core again, complete a draft, say
+where its files lie, list recipes, make keys.
 
 Reads options; the work is `preparation.prepare`'s, and `rebuild` has a module of its own. What is
 wrong is said in one line, with exit status 2. SIGINT and SIGTERM end a command cleanly, with 128
@@ -8,13 +8,10 @@ and their number.
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -25,8 +22,10 @@ from helios.version import VERSION
 from helios.wording import escaped
 from ignition import recipes
 from ignition.capture.target import TARGETS
+from ignition.cli_fill import fill_command
 from ignition.cli_rebuild import rebuild_command
 from ignition.cli_values import capacities, default, one_target, optional
+from ignition.interruption import Interrupted, interruptible
 from ignition.preparation import signing
 from ignition.preparation.chat_syntax import AUTO
 from ignition.preparation.export import Carrier
@@ -37,6 +36,7 @@ from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import parse as parse_sampling
 from ignition.preparation.template_choice import read_options
 from ignition.preparation.templates import BY_NAME
+from ignition.preparation.weightless import draft
 from ignition.terminal import Terminal
 
 app = typer.Typer(
@@ -45,8 +45,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def _show_version(wanted: bool) -> None:
@@ -69,8 +67,8 @@ def common(
 def prepare(
     checkpoint: Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")],
     out: Annotated[Path, typer.Argument(help="The folder that becomes the core.")],
-    key: Annotated[Path, typer.Option(help="Private key that signs the core.")],
     namespace: Annotated[str, typer.Option(help="Publisher, as --accept must repeat it.")],
+    key: Annotated[Path | None, typer.Option(help="Private key that signs the core.")] = None,
     recipe: Annotated[str, typer.Option(help="Recipe, see `ignition recipes`.")] = "auto",
     storage: Annotated[
         WeightStorage, typer.Option(help="How weight matrices are kept.")
@@ -161,6 +159,14 @@ def prepare(
         Carrier, typer.Option(help="In which message the core travels, see docs/core-format.md.")
     ] = Carrier.PAYLOAD,
     licence_terms: Annotated[str, typer.Option(help="Licence of the weights.")] = "",
+    weightless: Annotated[
+        bool,
+        typer.Option(
+            "--weightless",
+            help="Write a draft, which `ignition fill` completes with random weights: CHECKPOINT is"
+            " a folder with config.json and tokenizer.json. Needs no KEY.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing core.")] = False,
 ) -> None:
     """Prepare a checkpoint into a core."""
@@ -190,13 +196,20 @@ def prepare(
         template=read_options(chat_template, template_words),
     )
     options.check()
-    private_key = signing.read_private_key(key)
+    if weightless != (key is None):
+        raise typer.BadParameter("give --key, or --weightless", param_hint="--key")
     console = Console(stderr=True, markup=False)
-    prepare_core(checkpoint, out, options, private_key, Terminal(console), replace=force)
+    terminal = Terminal(console)
+    if key is None:
+        draft(checkpoint, out, options, terminal, replace=force)
+    else:
+        private_key = signing.read_private_key(key)
+        prepare_core(checkpoint, out, options, private_key, terminal, replace=force)
     console.print(f"wrote {out}", highlight=False)
 
 
 app.command("rebuild")(rebuild_command)
+app.command("fill")(fill_command)
 
 
 @app.command("recipes")
@@ -240,43 +253,16 @@ def _default_name(checkpoint: Path) -> str:
     return (path.stem if path.suffix.lower() == ".gguf" else path.name).lower()
 
 
-class _Interrupted(BaseException):
-    """A signal that ends the command. No exception that the argument parser knows, so that every
-    clean-up runs and `main` decides the exit status."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    # A second signal must not cut the clean-up short.
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise _Interrupted(number)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Within the block the first signal raises `_Interrupted`."""
-    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `ignition` script."""
     try:
-        with _interruptible():
+        with interruptible():
             app(args=arguments)
     except HeliosError as error:
         _end(str(error), 2)
     except OSError as error:
         _end(f"{error.filename or 'input or output'}: {error.strerror}", 2)
-    except _Interrupted as interrupted:
+    except Interrupted as interrupted:
         _end("interrupted", 128 + interrupted.number)
 
 

@@ -6,6 +6,7 @@ prints what these return.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from helios.contract.model import PreparedContract
@@ -65,12 +66,25 @@ class ProgramRow:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
-    """One launch: `operands` like `x=work.3[64:] r`, `attributes` like `capacity=8`."""
+    """One launch: `operands` like `x=work.3[64:] r`, `attributes` like `capacity=8`; `nodes` like
+    `project 36x1x1`, empty where the target has none."""
 
     index: int
     kernel: str
     operands: tuple[str, ...]
     attributes: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """One function of a cuda target, and in how many nodes it is launched."""
+
+    function: str
+    module: str
+    threads: int
+    shared_nbytes: int
+    nodes: int
 
 
 def memory_report(
@@ -135,11 +149,44 @@ def launch_rows(manifest: Manifest, program: str) -> tuple[LaunchRow, ...]:
                     kernel=launch.kernel.name,
                     operands=_operands(manifest, launch),
                     attributes=_attributes(launch),
+                    nodes=_nodes(manifest, launch),
                 )
                 for index, launch in enumerate(candidate.launches)
             )
     known = ", ".join(candidate.name for candidate in manifest.programs)
     raise ContractError("no program of this name", where=program, remedy=f"There are {known}")
+
+
+def function_rows(manifest: Manifest) -> tuple[FunctionRow, ...]:
+    """The functions of a cuda target in the manifest's order; none elsewhere."""
+    if manifest.cuda is None:
+        return ()
+    used = Counter(
+        node.function
+        for program in (*manifest.programs, *manifest.tuning)
+        for launch in program.launches
+        for node in launch.nodes
+    )
+    return tuple(
+        FunctionRow(
+            function=function.function,
+            module=function.module,
+            threads=function.threads,
+            shared_nbytes=function.shared_nbytes,
+            nodes=used[number],
+        )
+        for number, function in enumerate(manifest.cuda.functions)
+    )
+
+
+def _nodes(manifest: Manifest, launch: Launch) -> tuple[str, ...]:
+    if manifest.cuda is None:
+        return ()
+    functions = manifest.cuda.functions
+    return tuple(
+        f"{functions[node.function].function} {'x'.join(map(str, node.grid))}"
+        for node in launch.nodes
+    ) or ("with the next",)
 
 
 def _operands(manifest: Manifest, launch: Launch) -> tuple[str, ...]:

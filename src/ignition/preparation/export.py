@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +24,10 @@ from helios.core import format as core_format
 from helios.errors import CoreError
 from helios.schema import core_pb2
 from ignition.preparation import signing
+
+DRAFT_FILE: Final = "draft.pb"
+# A folder with one of them is ours to replace.
+_REPLACEABLE: Final = (core_format.ENVELOPE_FILE, DRAFT_FILE)
 
 
 def serialized(message: Message) -> bytes:
@@ -66,6 +71,18 @@ class CoreWriter:
             )
         )
         self._locate(resource, name)
+
+    @property
+    def frames(self) -> Sequence[core_pb2.ExecutableResource]:
+        """The frames so far."""
+        return self._frames
+
+    def adopt_frame(self, resource: core_pb2.ExecutableResource, stored: bytes) -> None:
+        """Takes over a frame that was stored elsewhere."""
+        name = core_format.frame_content_name(resource.stored.sha256)
+        (self._resources / name).write_bytes(stored)
+        self._frames.append(resource)
+        self._locate(resource.id, name)
 
     def add_weights(self, resource: str, content: Iterable[bytes | memoryview]) -> Path:
         """Stores the concatenated content raw, padded to the alignment; returns the file's path."""
@@ -209,7 +226,7 @@ def check_destination(destination: Path, *, replace: bool) -> None:
     where = str(destination)
     if not replace:
         raise CoreError("exists already", where=where, remedy="--force replaces it")
-    if not (destination / core_format.ENVELOPE_FILE).is_file():
+    if not any((destination / name).is_file() for name in _REPLACEABLE):
         raise CoreError("exists and is no core", where=where, remedy="Choose another folder")
 
 

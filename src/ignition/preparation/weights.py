@@ -109,6 +109,10 @@ class WeightSet:
         """Size of the resource."""
         return self._buffers.weights_nbytes
 
+    def declared(self) -> Iterator[tuple[BufferHandle, Callable[[], Bytes]]]:
+        """Each tensor in the order of the resource, and what gives its bytes."""
+        return ((tensor.handle, tensor.content) for tensor in self._tensors)
+
     def content(self) -> Iterator[memoryview]:
         """The resource from its first byte to its last, packed piece by piece."""
         written = 0

@@ -1,7 +1,8 @@
 """Opens a Hugging Face checkpoint folder: config, safetensors, tokenizer, template, defaults.
 
 `HuggingFaceCheckpoint` checks the parameters and every tensor's shape when it is made; weights
-stay mapped. The rules of config.json are in `huggingface_config`.
+stay mapped. `HuggingFaceFolder` is all but weights. The rules of config.json are in
+`huggingface_config`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def _by_tools(default: str, tool_use: str | None) -> str:
     return f"{{% if tools +%}}{with_tools}{{%+ else +%}}{without}{{%+ endif %}}"
 
 
-class HuggingFaceCheckpoint:
-    """A folder as `save_pretrained` writes it; implements `Checkpoint`."""
+class HuggingFaceFolder:
+    """A folder as `save_pretrained` writes it, but for its weights."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -65,8 +66,6 @@ class HuggingFaceCheckpoint:
         self._tokenizer_config = self._optional(_TOKENIZER_CONFIG)
         self.family = read_family(self._config)
         self.parameters = read_parameters(self._config, self.family)
-        self._weight_files = _weight_files(folder)
-        self._tensors = self._read_tensors()
         self._tokenizer_json = read_bounded(folder / _TOKENIZER, JSON_LIMIT_NBYTES)
         self._tokenizer = load_tokenizer(
             self._tokenizer_json, _TOKENIZER, self.parameters.vocabulary
@@ -76,38 +75,6 @@ class HuggingFaceCheckpoint:
         """The fields of a file that may be absent."""
         path = self._folder / name
         return read_json_object(path) if path.exists() else Fields({}, name)
-
-    def _read_tensors(self) -> dict[str, FileTensor]:
-        tensors: dict[str, FileTensor] = {}
-        for path in self._weight_files:
-            for name, tensor in read_safetensors(path).items():
-                if name in tensors:
-                    raise CheckpointError(
-                        f"tensor `{name}` is also in {tensors[name].file}", where=path.name
-                    )
-                tensors[name] = tensor
-        shapes = tensor_shapes(self.parameters)
-        expected = {hugging_face_name(name): shape for name, shape in shapes.items()}
-        found = {name: tensor.shape for name, tensor in tensors.items()}
-        # Old files keep rope's frequencies; a tied head may be stored beside the embedding.
-        ignored = {name for name in found if name.endswith(".rotary_emb.inv_freq")}
-        if self.parameters.tied_embeddings:
-            ignored.add(hugging_face_name("head"))
-        check_tensors(expected, found, ignored, self._folder.name)
-        return tensors
-
-    def matrix(self, name: str) -> StoredMatrix:
-        """See `Checkpoint.matrix`."""
-        tensor = self._tensors[hugging_face_name(name)]
-        outputs, width = tensor.shape
-        return StoredMatrix(tensor.storage, (outputs, width), tensor.data.reshape(outputs, -1))
-
-    def vector(self, name: str) -> NDArray[np.float32]:
-        """See `Checkpoint.vector`."""
-        tensor = self._tensors[hugging_face_name(name)]
-        (width,) = tensor.shape
-        row = StoredMatrix(tensor.storage, (1, width), tensor.data.reshape(1, -1))
-        return row.dequantise().reshape(width)
 
     def tokenizer_json(self) -> bytes:
         """See `Checkpoint.tokenizer_json`: the folder's file, byte for byte."""
@@ -181,12 +148,57 @@ class HuggingFaceCheckpoint:
             max_output_tokens=fields.integer_or_none("max_new_tokens", 1, 1 << 30),
         )
 
+    def other_files(self) -> list[Path]:
+        """The files beside the weights, of which some may be absent."""
+        names = ("config.json", _TOKENIZER, _GENERATION, _TOKENIZER_CONFIG, _TEMPLATE, _INDEX)
+        return [self._folder / name for name in names]
+
+
+class HuggingFaceCheckpoint(HuggingFaceFolder):
+    """The folder with its weights; implements `Checkpoint`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._weight_files = _weight_files(folder)
+        self._tensors = self._read_tensors()
+
+    def _read_tensors(self) -> dict[str, FileTensor]:
+        tensors: dict[str, FileTensor] = {}
+        for path in self._weight_files:
+            for name, tensor in read_safetensors(path).items():
+                if name in tensors:
+                    raise CheckpointError(
+                        f"tensor `{name}` is also in {tensors[name].file}", where=path.name
+                    )
+                tensors[name] = tensor
+        shapes = tensor_shapes(self.parameters)
+        expected = {hugging_face_name(name): shape for name, shape in shapes.items()}
+        found = {name: tensor.shape for name, tensor in tensors.items()}
+        # Old files keep rope's frequencies; a tied head may be stored beside the embedding.
+        ignored = {name for name in found if name.endswith(".rotary_emb.inv_freq")}
+        if self.parameters.tied_embeddings:
+            ignored.add(hugging_face_name("head"))
+        check_tensors(expected, found, ignored, self._folder.name)
+        return tensors
+
+    def matrix(self, name: str) -> StoredMatrix:
+        """See `Checkpoint.matrix`."""
+        tensor = self._tensors[hugging_face_name(name)]
+        outputs, width = tensor.shape
+        return StoredMatrix(tensor.storage, (outputs, width), tensor.data.reshape(outputs, -1))
+
+    def vector(self, name: str) -> NDArray[np.float32]:
+        """See `Checkpoint.vector`."""
+        tensor = self._tensors[hugging_face_name(name)]
+        (width,) = tensor.shape
+        row = StoredMatrix(tensor.storage, (1, width), tensor.data.reshape(1, -1))
+        return row.dequantise().reshape(width)
+
     @cached_property
     def sources(self) -> tuple[SourceFile, ...]:
         """See `Checkpoint.sources`."""
-        names = ("config.json", _TOKENIZER, _GENERATION, _TOKENIZER_CONFIG, _TEMPLATE, _INDEX)
-        paths = [self._folder / name for name in names]
-        return describe_sources([*(p for p in paths if p.exists()), *self._weight_files])
+        found = [path for path in self.other_files() if path.exists()]
+        return describe_sources([*found, *self._weight_files])
 
 
 def _weight_files(folder: Path) -> tuple[Path, ...]:
