@@ -2,8 +2,8 @@
 them.
 
 Called by `manifest_decoder` and `program_decoder`. Limits are those of every GPU that a core can be
-prepared for; a device refuses what its own doesn't have. Layers repeat nodes and nodes repeat
-arguments, so equal ones share an object, checked once, and a path is made only for an error.
+prepared for; a device refuses what its own doesn't have. Nodes repeat arguments, so equal ones
+share an object, checked once.
 """
 
 from __future__ import annotations
@@ -76,10 +76,8 @@ class NodeDecoder:
     def __init__(self, buffers: Sequence[Buffer], target: CudaTarget) -> None:
         self._buffers = buffers
         self._functions = len(target.functions)
-        self._operands: dict[tuple[int, int, int], Operand] = {}
-        self._integers: dict[tuple[int, CudaIntegerWidth], CudaInteger] = {}
-        self._maps: dict[bytes, CudaTensorMap] = {}
-        self._row_counts: dict[bytes, CudaRowCount] = {}
+        # By their bytes, which is faster than by what they hold.
+        self._arguments: dict[bytes, CudaArgument] = {}
 
     def decode(self, message: Any, launch: str, number: int) -> CudaNode:
         """Node `number` of the launch at the path `launch`."""
@@ -97,67 +95,47 @@ class NodeDecoder:
                 f"are {len(message.arguments)}, more than the {ARGUMENTS_LIMIT} there can be",
             )
         arguments: list[CudaArgument] = []
+        known = self._arguments
         for argument in message.arguments:
-            arguments.append(self._argument(argument, launch, number, len(arguments)))
+            wire = argument.SerializeToString()
+            found = known.get(wire)
+            if found is None:
+                at = f"{launch}.nodes[{number}].arguments[{len(arguments)}]"
+                found = known[wire] = self._argument(argument, at)
+            arguments.append(found)
         return CudaNode(message.function, grid, tuple(arguments), message.programmatic)
 
-    def _argument(self, message: Any, launch: str, node: int, position: int) -> CudaArgument:
+    def _argument(self, message: Any, where: str) -> CudaArgument:
         kind = message.WhichOneof("value")
         if kind == "buffer":
-            buffer = message.buffer
-            key = (buffer.buffer, buffer.byte_offset, buffer.access)
-            operand = self._operands.get(key)
-            if operand is None:
-                where = f"{_argument_path(launch, node, position)}.buffer"
-                operand = decode_operand(buffer, self._buffers, lambda field: join(where, field))
-                self._operands[key] = operand
-            return operand
-        if kind == "row_count":
-            return self._row_count(message.row_count, _argument_path(launch, node, position))
+            return self._operand(message.buffer, join(where, "buffer"))
         if kind == "int32":
-            return self._integer(message.int32, CudaIntegerWidth.BITS_32)
+            return CudaInteger(message.int32, CudaIntegerWidth.BITS_32)
         if kind == "int64":
-            return self._integer(message.int64, CudaIntegerWidth.BITS_64)
-        where = _argument_path(launch, node, position)
+            return CudaInteger(message.int64, CudaIntegerWidth.BITS_64)
         if kind == "float32":
             value: float = message.float32
             if not math.isfinite(value):
                 refuse(join(where, "float32"), f"{value} is not finite")
             return value
+        if kind == "tensor_map":
+            return self._tensor_map(message.tensor_map, join(where, "tensor_map"))
         if kind is None:
             refuse(where, "has no value")
-        wire = message.tensor_map.SerializeToString(deterministic=True)
-        found = self._maps.get(wire)
-        if found is None:
-            found = self._tensor_map(message.tensor_map, join(where, "tensor_map"))
-            self._maps[wire] = found
-        return found
+        return self._row_count(message.row_count, join(where, "row_count"))
 
-    def _integer(self, value: int, width: CudaIntegerWidth) -> CudaInteger:
-        key = (value, width)
-        found = self._integers.get(key)
-        if found is None:
-            found = self._integers[key] = CudaInteger(value, width)
-        return found
+    def _operand(self, message: Any, where: str) -> Operand:
+        return decode_operand(message, self._buffers, lambda field: join(where, field))
 
-    def _row_count(self, message: Any, argument: str) -> CudaRowCount:
-        wire = message.SerializeToString(deterministic=True)
-        found = self._row_counts.get(wire)
-        if found is None:
-            where = f"{argument}.row_count"
-            operand = decode_operand(
-                message.buffer, self._buffers, lambda field: join(where, f"buffer.{field}")
-            )
-            high = self._buffers[operand.buffer].nbytes
-            nbytes = integer(message.row_nbytes, join(where, "row_nbytes"), low=1, high=high)
-            found = self._row_counts[wire] = CudaRowCount(operand, nbytes)
-        return found
+    def _row_count(self, message: Any, where: str) -> CudaRowCount:
+        operand = self._operand(message.buffer, join(where, "buffer"))
+        high = self._buffers[operand.buffer].nbytes
+        nbytes = integer(message.row_nbytes, join(where, "row_nbytes"), low=1, high=high)
+        return CudaRowCount(operand, nbytes)
 
     def _tensor_map(self, message: Any, where: str) -> CudaTensorMap:
         """A matrix that lies in the buffer in whole rows, and a box that the copy engine takes."""
-        operand = decode_operand(
-            message.buffer, self._buffers, lambda field: join(where, f"buffer.{field}")
-        )
+        operand = self._operand(message.buffer, join(where, "buffer"))
         if operand.access is not AccessMode.READ:
             refuse(join(where, "buffer.access"), f"is {operand.access.name}; maps are for reading")
         if operand.byte_offset % MAP_ALIGNMENT_NBYTES:
@@ -200,7 +178,3 @@ class NodeDecoder:
             refuse(
                 f"{where}.box[1]", f"{box_nbytes} bytes are more than the {swizzle} of a swizzle"
             )
-
-
-def _argument_path(launch: str, node: int, position: int) -> str:
-    return f"{launch}.nodes[{node}].arguments[{position}]"
