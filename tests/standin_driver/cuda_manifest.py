@@ -72,7 +72,9 @@ def _add_all_kinds(node: pb.CudaNode, counters: int, scratch: int) -> None:
     node.arguments.add(int32=-1)
     node.arguments.add(int64=1 << 40)
     node.arguments.add(float32=0.5)
-    node.arguments.add(int32=7)
+    node.arguments.add(
+        row_count=pb.CudaRowCount(buffer=pb.Operand(buffer=scratch, access=read), row_nbytes=64)
+    )
     node.arguments.add(
         tensor_map=pb.CudaTensorMap(
             buffer=pb.Operand(buffer=scratch, access=read),

@@ -115,6 +115,32 @@ def lowered(case: Case, *, architecture: str = "sm_90") -> list[CudaKernel]:
     return list(LOWERINGS[case.kernel](launch))
 
 
+def fused(cases: Sequence[Case]) -> list[CudaKernel] | None:
+    """What the first fusion that fits makes of consecutive launches, None where none does. One
+    array that is several operands is one buffer."""
+    from ignition.kernels.cuda.launches import ARCHITECTURES, CatalogueLaunch, NeighbouringLaunch
+    from ignition.kernels.cuda.lowerings import FUSIONS
+
+    numbers: dict[int, int] = {}
+    neighbours = []
+    for case in cases:
+        launch = CatalogueLaunch(
+            case.kernel, case.integers, case.floats, frozenset(case.operands),
+            ARCHITECTURES["sm_90"],
+        )  # fmt: skip
+        places = {
+            name: (numbers.setdefault(id(array), len(numbers)), 0)
+            for name, array in case.operands.items()
+        }
+        neighbours.append(NeighbouringLaunch(launch, places, frozenset()))
+    for fusion in FUSIONS:
+        if tuple(fusion.kernels) == tuple(case.kernel for case in cases):
+            kernels = fusion.lower(neighbours)
+            if kernels is not None:
+                return list(kernels)
+    return None
+
+
 _compiled: dict[tuple[str, str], CompiledKernel] = {}
 
 

@@ -62,7 +62,7 @@ class Launch(NamedTuple):
     operands: Mapping[str, str]
 
 
-_operands: Sequence[Mapping[str, str]] = ()
+_launches: Sequence[Launch] = ()
 
 
 def execute(
@@ -75,8 +75,8 @@ def execute(
     """The arrays after the CUDA launches that `lowering` (`module:function`, a kernel's name or
     FUSION) makes of catalogue launches, whose operands name arrays. `descending` runs a grid's
     programs in the opposite order; nothing reads the arrays `unread` afterwards."""
-    global _operands
-    current.memory, _operands = Memory(), [launch.operands for launch in launches]
+    global _launches
+    current.memory, _launches = Memory(), launches
     for launch in launches:
         for spec in BY_NAME[launch.kernel].operands:
             if spec.name in launch.operands:
@@ -170,7 +170,7 @@ def _argument(name: str, kind: str, value: Any, *, multiple: bool) -> Any:
         pointer = tl.str_to_ty(kind, None)
         return tl.tensor(TensorHandle(np.array([address], np.uint64), pointer), pointer)
     if isinstance(value, RowsOf):
-        place = current.memory.places[_operands[value.launch][value.operand]]
+        place = current.memory.places[_launches[value.launch].operands[value.operand]]
         value = (place.end - place.start) // value.row_nbytes
     scalar = tl.str_to_ty(kind, None)
     assert isinstance(value, (int, float)), f"{name} is {value!r}, its type {kind}"
@@ -182,7 +182,10 @@ def _argument(name: str, kind: str, value: Any, *, multiple: bool) -> Any:
 
 def _address(value: Any) -> int:
     if isinstance(value, At):
-        name = _operands[value.launch].get(value.operand)
+        launch = _launches[value.launch]
+        known = [spec.name for spec in BY_NAME[launch.kernel].operands]
+        assert value.operand in known, f"{launch.kernel} has no operand {value.operand}"
+        name = launch.operands.get(value.operand)
         return current.memory.places[name].start if name is not None else 0
     if isinstance(value, Counters):
         return current.memory.places["counters"].start
@@ -198,7 +201,7 @@ def _descriptor(kind: str, value: TensorMap) -> Any:
     block = [int(extent) for extent in found[2].split(",")]
     address = At(value.operand, value.launch)
     pointer = _argument(value.operand, f"*{found[1]}", address, multiple=False)
-    place = current.memory.places[_operands[value.launch][value.operand]]
+    place = current.memory.places[_launches[value.launch].operands[value.operand]]
     itemsize = pointer.dtype.element_ty.primitive_bitwidth // 8
     rows = (place.end - place.start) // itemsize // value.columns
     shape = [base._implicit_cvt(extent) for extent in (rows, value.columns)]

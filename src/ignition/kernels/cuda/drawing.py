@@ -96,14 +96,13 @@ def _pick(
     """The first kept token, in id order, up to which more than `target` is kept."""
     token = vocab * 0
     before = target * 0
-    first = vocab * 0
-    while first < vocab:
-        ids = first + tl.arange(0, BLOCK)
-        masses = _kept(values, ids, vocab, bound, last, largest, rate, min_p)
-        mass = tl.sum(masses, 0)
-        if before + mass > target:
-            token = first + tl.sum((before + tl.cumsum(masses, 0) <= target).to(tl.int32), 0)
-            first = vocab * 1
-        before += mass
-        first += BLOCK
+    for first in range(0, vocab, BLOCK):
+        if before <= target:
+            ids = first + tl.arange(0, BLOCK)
+            masses = _kept(values, ids, vocab, bound, last, largest, rate, min_p)
+            mass = tl.sum(masses, 0)
+            if before + mass > target:
+                passed = before + tl.cumsum(masses, 0) <= target
+                token = first + tl.sum(passed.to(tl.int32), 0)
+            before += mass
     return token

@@ -51,14 +51,16 @@ def mass_of(weight):
 
 @triton.jit
 def best_of(logits, ids):
-    """Largest and first: the greater of two is the token that greedy sampling prefers."""
-    keys = key_of(tl.where(logits == logits, logits, -INFINITY))
-    return (keys.to(tl.int64) << 32) + (ids ^ LAST_ID).to(tl.int64)
+    """The token that greedy sampling prefers: the greater of two such numbers is the better one.
+    No logit is NaN."""
+    largest = tl.max(logits, 0)
+    first = tl.min(tl.where(logits == largest, ids, LAST_ID), 0)
+    return (key_of(largest).to(tl.int64) << 32) + (first ^ LAST_ID).to(tl.int64)
 
 
 @triton.jit
 def best_logit(best):
-    """The best token's logit; −∞ for NaN."""
+    """The best token's logit."""
     return logit_of((best >> 32).to(tl.int32))
 
 
@@ -71,7 +73,7 @@ def best_id(best):
 @triton.jit
 def scan_chunk(logits, ids, bests, sums, at):
     """Keeps a chunk's best token and the sum of exponentials over its largest logit."""
-    best = tl.max(best_of(logits, ids), 0)
+    best = best_of(tl.where(logits == logits, logits, -INFINITY), ids)
     largest = best_logit(best)
     # A chunk without a logit above −∞ adds nothing; exp(NaN) spoils the sum, as it should.
     base = tl.where(largest == -INFINITY, 0.0, largest)

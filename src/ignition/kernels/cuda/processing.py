@@ -128,14 +128,17 @@ def process(
         tl.debug_barrier()
         _exclude(out, vocab, state, has_state, asked, has_asked)
     tl.debug_barrier()
-    best = tl.full((BLOCK,), -(2**63), tl.int64)
+    best = tl.full((BLOCK,), -INFINITY, tl.float32)
+    best_id = tl.arange(0, BLOCK)
     broken = tl.zeros((BLOCK,), tl.int32)
     for first in range(0, vocab, BLOCK):
         ids = first + tl.arange(0, BLOCK)
         logits = tl.load(out + ids, mask=ids < vocab, other=-INFINITY)
-        best = tl.maximum(best, best_of(logits, ids))
         broken += (logits != logits).to(tl.int32)
-    return tl.max(best, 0), tl.sum(broken, 0)
+        better = logits > best
+        best = tl.where(better, logits, best)
+        best_id = tl.where(better, ids, best_id)
+    return best_of(best, best_id), tl.sum(broken, 0)
 
 
 @triton.jit

@@ -106,7 +106,7 @@ def initialize(
 
 
 @triton.jit
-def _pending(state, slots, slot, generation, lane, mask):
+def pending(state, slots, slot, generation, lane, mask):
     """Token and position of lanes: 0 and −1 where a lane doesn't run. A slot that isn't there
     holds zeros."""
     at = tl.load(slot + lane, mask=mask, other=-1)
@@ -140,7 +140,7 @@ def load_lanes(
     """A program's lanes of `load_pending`."""
     live = tl.minimum(tl.load(rows), capacity)
     lane = program * BLOCK + tl.arange(0, BLOCK)
-    token, position = _pending(state, slots, slot, generation, lane, lane < capacity)
+    token, position = pending(state, slots, slot, generation, lane, lane < capacity)
     tl.store(tokens + lane, token, mask=lane < live)
     tl.store(positions + lane, position, mask=lane < live)
 
@@ -188,7 +188,7 @@ def merge_rows(
     row = program * BLOCK + tl.arange(0, BLOCK)
     mask = row < live
     decodes = mask & (row < decoding)
-    token, position = _pending(state, slots, slot, generation, row, decodes)
+    token, position = pending(state, slots, slot, generation, row, decodes)
     given = mask & (row >= decoding)
     token = tl.where(given, tl.load(tokens + row, mask=given, other=0), token)
     position = tl.where(given, tl.load(positions + row, mask=given, other=0), position)
@@ -208,8 +208,21 @@ def commit(
     """
     gdc_wait()
     gdc_launch_dependents()
+    commit_lanes(
+        rows, slot, generation, query_length, sampled, tokens, logprobs, state, lanes, out_tokens,
+        out_logprobs, capacity, slots, tl.program_id(0), BLOCK, QUERY_LENGTH, SAMPLED,
+    )  # fmt: skip
+
+
+@triton.jit
+def commit_lanes(
+    rows, slot, generation, query_length, sampled, tokens, logprobs, state, lanes, out_tokens,
+    out_logprobs, capacity, slots, program, BLOCK: tl.constexpr, QUERY_LENGTH: tl.constexpr,
+    SAMPLED: tl.constexpr,
+):  # fmt: skip
+    """A program's lanes of `commit`."""
     live = tl.minimum(tl.load(rows), capacity)
-    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lane = program * BLOCK + tl.arange(0, BLOCK)
     inside = lane < capacity
     at = tl.load(slot + lane, mask=inside, other=-1)
     mine = tl.load(generation + lane, mask=inside, other=0)

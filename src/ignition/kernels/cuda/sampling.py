@@ -3,7 +3,7 @@
 - `scan_sample`, `scan_score`: several programs a row, one a chunk of the vocabulary. What a lane
   that samples greedily from raw logits needs, and every score, is done when these end.
 - `finish_sample`, `finish_score`: one program a row for what is left: draws, processed logits, the
-  likeliest tokens. A row with nothing left costs its program's launch.
+  likeliest tokens. A row with nothing left costs one read.
 
 Between them a row hands over, in scratch: `results` i64 [capacity, 2], its best token and the bits
 of its f64 log-sum, and `work` i32 [capacity], what is left to do. `arrivals` i32 [capacity] is zero
@@ -80,11 +80,17 @@ def scan_sample(
     row = tl.program_id(1)
     gdc_wait()
     gdc_launch_dependents()
-    if row < tl.minimum(tl.load(rows), capacity):
+    live = tl.minimum(tl.load(rows), capacity)
+    at = row * 0 - 1
+    if not LANE:
+        at = tl.load(slot + row)  # on its way while `rows` is
+    if row < live:
         ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        raw = logits + row.to(tl.int64) * stride
+        raw = logits + stride.to(tl.int64) * row
         values = tl.load(raw + ids, mask=ids < vocab, other=-INFINITY)
-        target, at = _lane_of(row, lane, slot, capacity, LANE)
+        target = row
+        if LANE:
+            target, at = _lane_of(row, lane, slot, capacity, LANE)
         has_state = (at >= 0) & (at < state_slots)
         own = state + at.to(tl.int64) * STATE_WORDS
         left = f32_at(own + TEMPERATURE, has_state) > 0.0
@@ -125,82 +131,106 @@ def finish_sample(
     QUERY_LENGTH: tl.constexpr, PROCESSED: tl.constexpr, GRAMMAR: tl.constexpr,
     BLOCK: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """Grid (capacity, 2), (capacity, 1) unless `PROCESSED`: programs 0 choose, programs 1 report.
+    """Any grid of one axis. Every row is chosen for, then, if `PROCESSED`, reported, by programs in
+    turn.
 
-    Scratch: `listed` i32 [capacity, programs, LIST], `likeliest` i32 [capacity, 32], `allowed` i32
-    [capacity, ⌈V/32⌉], `processed` f32 [capacity, V].
+    Scratch, a row for each program: `listed` i32 [LIST], `likeliest` i32 [32], `allowed` i32
+    [⌈V/32⌉], `processed` f32 [V].
     """
-    row = tl.program_id(0)
-    reports = tl.program_id(1) == 1
+    program = tl.program_id(0)
+    listed += program * LIST
+    likeliest += program * 32
+    words = (vocab + 31) // 32
+    allowed += program * words
+    processed += program.to(tl.int64) * vocab
     gdc_wait()
     gdc_launch_dependents()
-    if row < tl.minimum(tl.load(rows), capacity):
+    live = tl.minimum(tl.load(rows), capacity)
+    tasks = live * 2 if PROCESSED else live
+    for task in range(program, tasks, tl.num_programs(0)):
+        reports = task >= live
+        row = tl.where(reports, task - live, task)
         todo = tl.load(work + row)
-        raw = logits + row.to(tl.int64) * stride
-        best = tl.load(results + row * 2)
-        log_sum = tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True)
-        target, at = _lane_of(row, lane, slot, capacity, LANE)
-        wide = at.to(tl.int64)
-        asked = sampling + wide * SAMPLING_WORDS
-        if ((todo & CHOOSE) != 0) & (not reports):
-            has_state = (at >= 0) & (at < state_slots)
+        if (todo & tl.where(reports, REPORT, CHOOSE)) != 0:
+            tl.debug_barrier()  # the scratch of an earlier row isn't read any more
+            raw = logits + stride.to(tl.int64) * row
+            best = tl.load(results + row * 2)
+            log_sum = tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True)
+            target, at = _lane_of(row, lane, slot, capacity, LANE)
+            wide = at.to(tl.int64)
             own = state + wide * STATE_WORDS
-            values = raw
-            largest = best_logit(best)
-            token = best_id(best)
-            broken = (log_sum != log_sum).to(tl.int32)
-            if PROCESSED:
-                has_asked = (at >= 0) & (at < sampling_slots)
-                has_counts = (at >= 0) & (at < token_counts_slots) & (at < output_counts_slots)
-                penalises = counts_tokens(own, has_state) & has_counts
-                masked = tl.load(asked + MASKED, mask=has_asked, other=0) != 0
-                words = (vocab + 31) // 32
-                own_words = allowed + row.to(tl.int64) * words
-                excludes = join_masks(
-                    token_mask + wide * words, masked & (at < token_mask_slots),
-                    grammar_mask + target.to(tl.int64) * words, own_words, vocab, WORDS, GRAMMAR,
+            asked = sampling + wide * SAMPLING_WORDS
+            if PROCESSED and reports:
+                wanted = tl.minimum(tl.load(asked + TOP_LOGPROBS), TOP_COUNT)
+                report_likeliest(
+                    raw, vocab, wanted, best, log_sum, listed, likeliest,
+                    top_tokens + target * TOP_COUNT, top_logprobs + target * TOP_COUNT, BLOCK,
+                    LIST, TOP_COUNT, 32,
                 )  # fmt: skip
-                narrows = awaits_least(own, has_state)
-                narrows |= tl.load(asked + BAD_TOKENS, mask=has_asked, other=0) > 0
-                biased = tl.load(asked + BIASES, mask=has_asked, other=0) > 0
-                attempts = 0
-                if penalises | excludes | narrows | biased:
-                    values = processed + row.to(tl.int64) * vocab
-                    attempts = 2
-                while attempts > 0:
-                    new_best, broken = process(
-                        raw, values, vocab, own, has_state, asked, has_asked,
-                        token_counts + wide * vocab, output_counts + wide * vocab, penalises,
-                        own_words, excludes, narrows, BLOCK,
+            else:
+                has_state = (at >= 0) & (at < state_slots)
+                values = raw
+                largest = best_logit(best)
+                token = best_id(best)
+                broken = (log_sum != log_sum).to(tl.int32)
+                if PROCESSED:
+                    values, largest, token, broken = _process(
+                        raw, own, has_state, asked, (at >= 0) & (at < sampling_slots),
+                        token_counts + wide * vocab, output_counts + wide * vocab,
+                        (at >= 0) & (at < token_counts_slots) & (at < output_counts_slots),
+                        token_mask + wide * words, at < token_mask_slots,
+                        grammar_mask + target.to(tl.int64) * words, allowed, processed, vocab,
+                        largest, token, broken, GRAMMAR, BLOCK, WORDS,
                     )  # fmt: skip
-                    largest = best_logit(new_best)
-                    token = best_id(new_best)
-                    # Where nothing is left, least length and bad words give way.
-                    again = narrows & (largest == -INFINITY)
-                    attempts = tl.where(again, attempts - 1, 0)
-                    narrows = narrows & (not again)
-            temperature = f32_at(own + TEMPERATURE, has_state)
-            if (temperature > 0.0) & (broken == 0):
-                length = 1
-                if QUERY_LENGTH:
-                    length = tl.load(query_length + target)
-                position = tl.load(own + CONSUMED) + length
-                u = uniform(tl.load(own + SEED), tl.load(own + SEED + 1), position)
-                min_p = f32_at(own + MIN_P, True)
-                token = draw(
-                    values, vocab, largest, token, temperature, tl.load(own + TOP_K),
-                    f32_at(own + TOP_P, True), tl.where(min_p > 0.0, min_p, 0.0), u,
-                    listed + row * tl.num_programs(1) * LIST, BLOCK, LIST,
-                )  # fmt: skip
-            tl.store(tokens + target, token)
-            tl.store(logprobs + target, logprob_of(tl.load(raw + token), best_logit(best), log_sum))
-        if PROCESSED and ((todo & REPORT) != 0) & reports:
-            wanted = tl.minimum(tl.load(asked + TOP_LOGPROBS), TOP_COUNT)
-            report_likeliest(
-                raw, vocab, wanted, best, log_sum, listed + (row * 2 + 1) * LIST,
-                likeliest + row * 32, top_tokens + target * TOP_COUNT,
-                top_logprobs + target * TOP_COUNT, BLOCK, LIST, TOP_COUNT, 32,
-            )  # fmt: skip
+                temperature = f32_at(own + TEMPERATURE, has_state)
+                if (temperature > 0.0) & (broken == 0):
+                    length = 1
+                    if QUERY_LENGTH:
+                        length = tl.load(query_length + target)
+                    position = tl.load(own + CONSUMED) + length
+                    u = uniform(tl.load(own + SEED), tl.load(own + SEED + 1), position)
+                    min_p = f32_at(own + MIN_P, True)
+                    token = draw(
+                        values, vocab, largest, token, temperature, tl.load(own + TOP_K),
+                        f32_at(own + TOP_P, True), tl.where(min_p > 0.0, min_p, 0.0), u, listed,
+                        BLOCK, LIST,
+                    )  # fmt: skip
+                logprob = logprob_of(tl.load(raw + token), best_logit(best), log_sum)
+                tl.store(tokens + target, token)
+                tl.store(logprobs + target, logprob)
+
+
+@triton.jit
+def _process(
+    raw, own, has_state, asked, has_asked, counts, outputs, has_counts, mask, has_mask, grammar,
+    allowed, processed, vocab, largest, token, broken, GRAMMAR: tl.constexpr, BLOCK: tl.constexpr,
+    WORDS: tl.constexpr,
+):  # fmt: skip
+    """The logits that the lane chooses from, the largest, its token, and how many are NaN: as given
+    where the lane asks for nothing of this."""
+    values = raw
+    penalises = counts_tokens(own, has_state) & has_counts
+    masked = tl.load(asked + MASKED, mask=has_asked, other=0) != 0
+    excludes = join_masks(mask, masked & has_mask, grammar, allowed, vocab, WORDS, GRAMMAR)
+    narrows = awaits_least(own, has_state)
+    narrows |= tl.load(asked + BAD_TOKENS, mask=has_asked, other=0) > 0
+    biased = tl.load(asked + BIASES, mask=has_asked, other=0) > 0
+    attempts = 0
+    if penalises | excludes | narrows | biased:
+        values = processed
+        attempts = 2
+    while attempts > 0:
+        best, broken = process(
+            raw, values, vocab, own, has_state, asked, has_asked, counts, outputs, penalises,
+            allowed, excludes, narrows, BLOCK,
+        )  # fmt: skip
+        largest = best_logit(best)
+        token = best_id(best)
+        # Where nothing is left, least length and bad words give way.
+        again = narrows & (largest == -INFINITY)
+        attempts = tl.where(again, attempts - 1, 0)
+        narrows = narrows & (not again)
+    return values, largest, token, broken
 
 
 @triton.jit
@@ -216,7 +246,7 @@ def scan_score(
     gdc_launch_dependents()
     if row < tl.minimum(tl.load(rows), capacity):
         ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        raw = logits + row.to(tl.int64) * stride
+        raw = logits + stride.to(tl.int64) * row
         values = tl.load(raw + ids, mask=ids < vocab, other=-INFINITY)
         token = tl.load(target + row)
         known = (token >= 0) & (token < vocab)
@@ -243,19 +273,24 @@ def finish_score(
     rows, target, wanted, logits, top_tokens, top_logprobs, results, listed, likeliest, capacity,
     vocab, stride, BLOCK: tl.constexpr, LIST: tl.constexpr,
 ):  # fmt: skip
-    """Grid (capacity). Scratch: `listed` i32 [capacity, LIST], `likeliest` i32 [capacity, 32]."""
-    row = tl.program_id(0)
+    """Any grid of one axis; programs take rows in turn. Scratch, a row for each program: `listed`
+    i32 [LIST], `likeliest` i32 [32]."""
+    program = tl.program_id(0)
+    listed += program * LIST
+    likeliest += program * 32
     gdc_wait()
     gdc_launch_dependents()
-    if row < tl.minimum(tl.load(rows), capacity):
+    live = tl.minimum(tl.load(rows), capacity)
+    for row in range(program, live, tl.num_programs(0)):
         asked = tl.minimum(tl.load(wanted + row), TOP_COUNT)
         if asked > 0:
+            tl.debug_barrier()  # the scratch of an earlier row isn't read any more
             token = tl.load(target + row)
             known = (token >= 0) & (token < vocab)
             report_likeliest(
-                logits + row.to(tl.int64) * stride, vocab, tl.where(known, asked, 0),
+                logits + stride.to(tl.int64) * row, vocab, tl.where(known, asked, 0),
                 tl.load(results + row * 2),
-                tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True), listed + row * LIST,
-                likeliest + row * 32, top_tokens + row * TOP_COUNT,
-                top_logprobs + row * TOP_COUNT, BLOCK, LIST, TOP_COUNT, 32,
+                tl.load(results + row * 2 + 1).to(tl.float64, bitcast=True), listed, likeliest,
+                top_tokens + row * TOP_COUNT, top_logprobs + row * TOP_COUNT, BLOCK, LIST,
+                TOP_COUNT, 32,
             )  # fmt: skip

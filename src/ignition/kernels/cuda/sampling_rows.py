@@ -53,8 +53,22 @@ def count_sampled(
     `SAMPLED` all lanes sample. `…_slots` are the rows that each buffer has."""
     gdc_wait()
     gdc_launch_dependents()
+    count_lanes(
+        rows, slot, generation, sampled, tokens, state, sampling, token_counts, output_counts,
+        capacity, vocab, slots, sampling_slots, token_slots, output_slots, tl.program_id(0), BLOCK,
+        SAMPLED,
+    )  # fmt: skip
+
+
+@triton.jit
+def count_lanes(
+    rows, slot, generation, sampled, tokens, state, sampling, token_counts, output_counts,
+    capacity, vocab, slots, sampling_slots, token_slots, output_slots, program,
+    BLOCK: tl.constexpr, SAMPLED: tl.constexpr,
+):  # fmt: skip
+    """A program's lanes of `count_sampled`; loads what dead lanes hold, as `requests` does."""
     live = tl.minimum(tl.load(rows), capacity)
-    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    lane = program * BLOCK + tl.arange(0, BLOCK)
     mask = lane < capacity
     at = tl.load(slot + lane, mask=mask, other=-1)
     mine = tl.load(generation + lane, mask=mask, other=0)

@@ -29,8 +29,8 @@ from helios.runtime.devices.cuda.transfers import (
 from helios.runtime.manifest import BufferClass, CudaTarget, Program
 
 # What `stage` and `record` take: addresses alone, in this order.
-_STAGE_SIZES: Final = (8,) * 3  # table, sequence, state
-_RECORD_SIZES: Final = (8,) * 5  # table, state, arrivals, times, completed
+STAGE_SIZES: Final = (8,) * 3  # table, sequence, state
+RECORD_SIZES: Final = (8,) * 5  # table, state, arrivals, times, completed
 # Device memory between `stage` and `record`: the state's two words, then the arrivals.
 _STATE_NBYTES: Final = 16
 _WORDS_NBYTES: Final = 64
@@ -64,8 +64,8 @@ class Loader:
     def load(self, target: CudaTarget, programs: Sequence[Program]) -> list[LoadedProgram]:
         """Every program, and last one that moves nothing: for calibration. Raises ContractError
         naming the program and launch that this GPU can't run."""
-        stage = self._functions.get(target.stage, _STAGE_SIZES, "cuda.stage")
-        record = self._functions.get(target.record, _RECORD_SIZES, "cuda.record")
+        stage = self._functions.get(target.stage, STAGE_SIZES, "cuda.stage")
+        record = self._functions.get(target.record, RECORD_SIZES, "cuda.record")
         named: list[tuple[str, list[ResolvedNode]]] = [
             (program.name, self._nodes(program)) for program in programs
         ]

@@ -16,6 +16,7 @@ from ignition.kernels.cuda.lowerings import (
     pages,
     projections,
     requests,
+    rounds,
     sampling,
     sampling_rows,
     selection,
@@ -50,4 +51,4 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
 )
 
 # What does the work of several consecutive launches; the first that fits is taken.
-FUSIONS: Final[tuple[Fusion, ...]] = ()
+FUSIONS: Final[tuple[Fusion, ...]] = rounds.FUSIONS

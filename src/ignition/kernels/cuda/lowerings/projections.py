@@ -65,7 +65,8 @@ def _project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> 
         "EPILOGUE": epilogue,
         "BIAS": "bias" in launch.operands,
     }
-    values: dict[str, Argument] = {name: At(name) for name in ("rows", "x", "bias", "out")}
+    values: dict[str, Argument] = {name: At(name) for name in ("rows", "x", "out")}
+    values["bias"] = At("bias" if constants["BIAS"] else "out")  # without one nothing looks there
     if chosen.kernel == "project_few":
         tile_count = grid[0] * grid[2] if parts > 1 else 0
         elements = max(1, parts * tile_count * chosen.rows * chosen.outputs)

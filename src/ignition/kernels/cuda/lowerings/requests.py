@@ -20,19 +20,20 @@ from ignition.kernels.cuda.lowerings.building import (
 Kernels = tuple[CudaKernel, ...]
 
 # Lanes of a program: a warp's, since a launch of one lane is as common as one of many.
-_LANES: Final = 32
+LANES: Final = 32
 # Packed rows of a program.
 _ROWS: Final = 256
 # Entries for which another program is worth its launch.
-_ENTRIES_A_PROGRAM: Final = 16_384
+ENTRIES_A_PROGRAM: Final = 16_384
 _MOST_PROGRAMS: Final = 32
 
-_SLOTS: Final = {"slots": rows_of("state", REQUEST_STATE_NBYTES // WORD_NBYTES)}
+STATE_WORDS: Final = REQUEST_STATE_NBYTES // WORD_NBYTES
+_SLOTS: Final = {"slots": rows_of("state", STATE_WORDS)}
 
 
 def scatter_i32(launch: CatalogueLaunch) -> Kernels:
     """A warp where few entries can come, as in page tables; several programs for histograms."""
-    programs = min(-(-launch.integers["capacity"] // _ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
+    programs = min(-(-launch.integers["capacity"] // ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
     arguments = {
         **words("rows", "index", "value", "target"),
         **capacity(launch),
@@ -86,11 +87,15 @@ def commit(launch: CatalogueLaunch) -> Kernels:
         "rows", "slot", "generation", "query_length", "sampled", "tokens", "logprobs", "state",
         "lanes", "out_tokens", "out_logprobs",
     )  # fmt: skip
-    there = {
+    return (_by_lanes(kernels.commit, launch, operands, **commit_constants(launch)),)
+
+
+def commit_constants(launch: CatalogueLaunch) -> dict[str, bool]:
+    """Which optional operands there are."""
+    return {
         "QUERY_LENGTH": "query_length" in launch.operands,
         "SAMPLED": "sampled" in launch.operands,
     }
-    return (_by_lanes(kernels.commit, launch, operands, **there),)
 
 
 def _by_lanes(
@@ -98,5 +103,5 @@ def _by_lanes(
 ) -> CudaKernel:
     """Programs of a warp, over all lanes."""
     arguments = {**operands, **capacity(launch), **_SLOTS}
-    programs = -(-launch.integers["capacity"] // _LANES)
-    return small_kernel(function, (programs,), arguments, {"BLOCK": _LANES, **constants})
+    programs = -(-launch.integers["capacity"] // LANES)
+    return small_kernel(function, (programs,), arguments, {"BLOCK": LANES, **constants})

@@ -1,13 +1,15 @@
 """Lowerings of the launches that sample and score tokens.
 
 Chunks and blocks are the same for every vocabulary and capacity: chunks because a row's sum of
-exponentials is folded from them, blocks so that there are few cubins.
+exponentials is folded from them, blocks so that there are few cubins. Programs with a row to
+themselves are at most as many as multiprocessors, because each takes all registers of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from helios.errors import ContractError
 from helios.schema import execution_pb2 as pb
@@ -60,19 +62,18 @@ def score(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel
 def score_ranked(launch: CatalogueLaunch, blocks: Blocks = _BLOCKS) -> tuple[CudaKernel, ...]:
     """As `score`; the second launch reports the likeliest tokens."""
     capacity = launch.integers["capacity"]
+    programs = min(capacity, launch.architecture.processors)
     arguments = (
         words("rows", "target", "wanted", "top_tokens")
         | _floats("logits", "top_logprobs")
         | _extents(launch)
-        | _scratch(launch, "results", pb.DTYPE_I64, 2)
-        | _scratch(launch, "listed", pb.DTYPE_I32, blocks.listed)
-        | _scratch(launch, "likeliest", pb.DTYPE_I32, _LIKELIEST)
+        | _scratch(capacity, "results", pb.DTYPE_I64, 2)
+        | _scratch(programs, "listed", pb.DTYPE_I32, blocks.listed)
+        | _scratch(programs, "likeliest", pb.DTYPE_I32, _LIKELIEST)
     )
     constants = {"BLOCK": blocks.row, "LIST": blocks.listed}
-    return (
-        _scan_score(launch, blocks),
-        small_kernel(kernels.finish_score, (capacity,), arguments, constants, warps=_ROW_WARPS),
-    )
+    finish = _kernel(launch, kernels.finish_score, (programs,), arguments, constants, _ROW_WARPS)
+    return _scan_score(launch, blocks), finish
 
 
 def _scan_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
@@ -84,10 +85,10 @@ def _scan_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
         | _floats("logits", "logprobs")
         | _extents(launch)
         | _slots(launch, "state", "sampling")
-        | _scratch(launch, "bests", pb.DTYPE_I64, chunks)
-        | _scratch(launch, "sums", pb.DTYPE_F32, chunks)
-        | _scratch(launch, "results", pb.DTYPE_I64, 2)
-        | _scratch(launch, "work", pb.DTYPE_I32)
+        | _scratch(capacity, "bests", pb.DTYPE_I64, chunks)
+        | _scratch(capacity, "sums", pb.DTYPE_F32, chunks)
+        | _scratch(capacity, "results", pb.DTYPE_I64, 2)
+        | _scratch(capacity, "work", pb.DTYPE_I32)
         | {"arrivals": ("*i32", Counters(capacity)), **integers(chunks=chunks)}
     )
     constants = _flags(launch, "lane", "grammar_mask") | {
@@ -96,13 +97,13 @@ def _scan_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
         "CHUNKS": blocks.chunks,
     }
     grid = (chunks, capacity)
-    return small_kernel(kernels.scan_sample, grid, arguments, constants, warps=_CHUNK_WARPS)
+    return _kernel(launch, kernels.scan_sample, grid, arguments, constants, _CHUNK_WARPS)
 
 
 def _finish_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
     capacity, vocab = launch.integers["capacity"], launch.integers["vocab"]
     processed = "sampling" in launch.operands
-    programs = 2 if processed else 1
+    programs = min(capacity * (2 if processed else 1), launch.architecture.processors)
     arguments = (
         words("rows", "slot", "state", "tokens")
         | _given(launch, "lane", "query_length", "sampling", "token_counts", "output_counts")
@@ -111,17 +112,17 @@ def _finish_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
         | _given(launch, "top_logprobs", kind="*fp32")
         | _extents(launch)
         | _slots(launch, "state", "sampling", "token_counts", "output_counts", "token_mask")
-        | _scratch(launch, "results", pb.DTYPE_I64, 2)
-        | _scratch(launch, "work", pb.DTYPE_I32)
-        | _scratch(launch, "listed", pb.DTYPE_I32, programs, blocks.listed)
+        | _scratch(capacity, "results", pb.DTYPE_I64, 2)
+        | _scratch(capacity, "work", pb.DTYPE_I32)
+        | _scratch(programs, "listed", pb.DTYPE_I32, blocks.listed)
     )
     unused: Typed = ("*i32", At("rows"))
     arguments |= {"likeliest": unused, "allowed": unused, "processed": ("*fp32", At("rows"))}
     if processed:
         arguments |= (
-            _scratch(launch, "likeliest", pb.DTYPE_I32, _LIKELIEST)
-            | _scratch(launch, "allowed", pb.DTYPE_I32, _mask_words(vocab))
-            | _scratch(launch, "processed", pb.DTYPE_F32, vocab)
+            _scratch(programs, "likeliest", pb.DTYPE_I32, _LIKELIEST)
+            | _scratch(programs, "allowed", pb.DTYPE_I32, _mask_words(vocab))
+            | _scratch(programs, "processed", pb.DTYPE_F32, vocab)
         )
     constants = _flags(launch, "lane", "query_length", "grammar_mask") | {
         "PROCESSED": processed,
@@ -129,8 +130,7 @@ def _finish_sample(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
         "LIST": blocks.listed,
         "WORDS": blocks.words,
     }
-    grid = (capacity, programs)
-    return small_kernel(kernels.finish_sample, grid, arguments, constants, warps=_ROW_WARPS)
+    return _kernel(launch, kernels.finish_sample, (programs,), arguments, constants, _ROW_WARPS)
 
 
 def _scan_score(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
@@ -142,17 +142,17 @@ def _scan_score(launch: CatalogueLaunch, blocks: Blocks) -> CudaKernel:
         | _given(launch, "rank")
         | _floats("logits", "out")
         | _extents(launch)
-        | _scratch(launch, "bests", pb.DTYPE_I64, chunks)
-        | _scratch(launch, "sums", pb.DTYPE_F32, chunks)
+        | _scratch(capacity, "bests", pb.DTYPE_I64, chunks)
+        | _scratch(capacity, "sums", pb.DTYPE_F32, chunks)
         | {"arrivals": ("*i32", Counters(capacity)), **integers(chunks=chunks)}
         | {"befores": ("*i32", At("rows")), "results": ("*i64", At("rows"))}
     )
     if ranked:
-        arguments |= _scratch(launch, "befores", pb.DTYPE_I32, chunks)
-        arguments |= _scratch(launch, "results", pb.DTYPE_I64, 2)
+        arguments |= _scratch(capacity, "befores", pb.DTYPE_I32, chunks)
+        arguments |= _scratch(capacity, "results", pb.DTYPE_I64, 2)
     constants = {"RANKED": ranked, "CHUNK": blocks.chunk, "CHUNKS": blocks.chunks}
     grid = (chunks, capacity)
-    return small_kernel(kernels.scan_score, grid, arguments, constants, warps=_CHUNK_WARPS)
+    return _kernel(launch, kernels.scan_score, grid, arguments, constants, _CHUNK_WARPS)
 
 
 def _chunks(launch: CatalogueLaunch, blocks: Blocks) -> int:
@@ -206,9 +206,24 @@ def _slots(launch: CatalogueLaunch, *operands: str) -> dict[str, Typed]:
     }
 
 
-def _scratch(
-    launch: CatalogueLaunch, role: str, dtype: pb.DType, *columns: int
-) -> dict[str, Typed]:
-    """Scratch with a row for each of the launch."""
+def _scratch(rows: int, role: str, dtype: pb.DType, *columns: int) -> dict[str, Typed]:
     kinds = {pb.DTYPE_I32: "*i32", pb.DTYPE_I64: "*i64", pb.DTYPE_F32: "*fp32"}
-    return {role: (kinds[dtype], Scratch(role, dtype, (launch.integers["capacity"], *columns)))}
+    return {role: (kinds[dtype], Scratch(role, dtype, (rows, *columns)))}
+
+
+def _kernel(
+    launch: CatalogueLaunch,
+    function: Any,
+    grid: tuple[int, ...],
+    arguments: Mapping[str, Typed],
+    constants: Mapping[str, int | bool],
+    warps: int,
+) -> CudaKernel:
+    """Rows that begin at multiples of 16 are read in 16-byte pieces. Which they are belongs to the
+    head's output, so that all kernels that read it add in the same order."""
+    extents = ("vocab", "stride")
+    aligned = all(launch.integers[name] % 16 == 0 for name in extents)
+    multiples = frozenset(extents) if aligned else frozenset()
+    return small_kernel(
+        function, grid, arguments, constants, warps=warps, multiples_of_16=multiples
+    )

@@ -31,7 +31,7 @@ def count_sampled(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
             "rows", "slot", "generation", "sampled", "tokens", "state", "sampling",
             "token_counts", "output_counts",
         ),
-        **_common(launch),
+        **slot_counts(launch),
     }  # fmt: skip
     programs = -(-launch.integers["capacity"] // _LANES)
     constants = {"BLOCK": _LANES, "SAMPLED": "sampled" in launch.operands}
@@ -47,7 +47,7 @@ def initialize_sampling(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
             "min_tokens", "top_logprobs", "stop_ids", "bias_tokens", "bias", "bad_words",
             "recent", "mask", "state", "sampling", "token_counts", "output_counts", "token_mask",
         ),
-        **_common(launch),
+        **slot_counts(launch),
         "mask_slots": rows_of("token_mask", -(-vocab // MASK_WORD_BITS)),
     }  # fmt: skip
     grid = (-(-vocab // _COUNTS_A_PART), launch.integers["capacity"])
@@ -55,8 +55,8 @@ def initialize_sampling(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     return (small_kernel(kernels.initialize_sampling, grid, arguments, constants, warps=_WARPS),)
 
 
-def _common(launch: CatalogueLaunch) -> dict[str, Typed]:
-    """Vocabulary, and how many slots each buffer has rows for."""
+def slot_counts(launch: CatalogueLaunch) -> dict[str, Typed]:
+    """Capacity, vocabulary, and how many slots each buffer has rows for."""
     vocab = launch.integers["vocab"]
     return {
         **capacity(launch),

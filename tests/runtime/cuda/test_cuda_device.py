@@ -1,0 +1,24 @@
+"""The cuda device over the stand-in driver: memory, graphs, rounds, and everything that fails."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.runtime.cuda.scenarios import SCENARIOS
+from tests.standin_driver.building import needs_standin, run_child
+
+# Settings of the stand-in's process; none for most.
+_SETTINGS: Final[dict[str, dict[str, str]]] = {
+    "the_cache_takes_its_share_of_what_is_free": {"STANDIN_MEMORY": str(4 << 20)},
+    "a_gpu_of_another_capability_is_refused": {"STANDIN_CAPABILITY": "80"},
+    "a_machine_without_a_gpu_is_refused": {"STANDIN_DEVICES": "0"},
+    "a_machine_without_the_driver_is_refused": {"LD_LIBRARY_PATH": ""},
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str) -> None:
+    needs_standin()
+    run_child("tests.runtime.cuda.scenarios", [name], _SETTINGS.get(name, {}))
