@@ -1,0 +1,35 @@
+"""Launches of some of a launch's rows: alone, in other company, in another order, with room left.
+
+Bits of a row must be the same in all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.native.launches import Array, Case
+
+# Operands with a row for each row of the launch.
+TOPS = ("top_tokens", "top_logprobs")
+SCORES = ("out", "rank", *TOPS)
+BY_ROW = (
+    *("x", "tokens", "qkv", "positions", "slot", "logits", "logprobs", "target", "wanted"),
+    *SCORES,
+)
+
+
+def rows_of(case: Case, picked: list[int], capacity: int) -> Case:
+    """The launch with only these rows, in this order, in a larger or equal capacity."""
+    full = case.integers["capacity"]
+
+    def chosen(array: Array) -> Array:
+        padding = np.zeros((capacity - len(picked), *array.shape[1:]), array.dtype)
+        return np.concatenate([array[picked], padding])
+
+    changed = {
+        name: chosen(array)
+        for name, array in case.operands.items()
+        if name in BY_ROW and len(array) == full
+    }
+    changed["rows"] = np.array([len(picked)], np.int32)
+    return case.with_operands(**changed).with_integers(capacity=capacity)
