@@ -106,8 +106,8 @@ class Model:
         def command(port: int) -> Command:
             arguments = [
                 sys.executable, "-m", "helios.cli", "serve", str(self.core),
-                "--accept", self.accept, "--allow-unknown-publisher", "--target", self.target, "--port", str(port),
-                "--log-level", "warning",
+                "--accept", self.accept, "--allow-unknown-publisher", "--target", self.target,
+                "--port", str(port), "--log-level", "warning",
             ]  # fmt: skip
             return Command(arguments)
 
