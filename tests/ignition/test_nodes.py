@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from helios.errors import ContractError
 from helios.runtime import manifest as m
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.model_runtime import ModelRuntime
+from helios.runtime.oracle import greedy_replay
 from helios.schema import execution_pb2 as pb
 from ignition.capture import nodes
 from ignition.capture.program import ProgramRecorder
@@ -31,6 +34,7 @@ from ignition.kernels.cuda.launches import (
 from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
 from tests.ignition.lowered import Recorded
+from tests.model_parts import capture
 
 Folder = Callable[[str], Path]
 VARIANTS = ("llama", "mistral", "qwen2", "qwen3")
@@ -52,6 +56,27 @@ def test_what_is_recorded_passes_the_runtimes_checks(recorded: Record, variant: 
     check_weights(manifest, {"weights": made.weights.nbytes})
     assert (manifest.target, manifest.abi) == ("cuda:sm_90", "helios-cuda-1")
     assert all(launch.nodes for program in manifest.programs for launch in program.launches)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_reference_replays_it_as_it_replays_the_same_model_of_cpu(
+    recorded: Record, checkpoint_folder: Folder, variant: str
+) -> None:
+    made = recorded(variant)
+    weights = {"weights": b"".join(made.weights.content())}
+    of_cpu = capture(checkpoint_folder(variant), extents=fakes.EXTENTS)
+    answers = []
+    prompt = [3 + (7 * place) % 300 for place in range(70)]  # more than a page
+    for runtime in (
+        ModelRuntime.from_parts(decode(made.serving), made.manifest(), weights, target="reference"),
+        of_cpu.load("reference"),
+    ):
+        with closing(runtime):
+            answers.append(greedy_replay(runtime, prompt, 5))
+    mine, theirs = answers
+    assert [token.token for token in mine] == [token.token for token in theirs]
+    for left, right in zip(mine, theirs, strict=True):
+        assert left.logprob == pytest.approx(right.logprob, abs=1e-4)
 
 
 def test_matrices_lie_row_by_row_and_content_fills_them(recorded: Record) -> None:
