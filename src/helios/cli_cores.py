@@ -22,6 +22,7 @@ from helios.cli_options import (
     MirrorTimeout,
     PublisherKey,
     Snapshots,
+    Target,
     Threads,
     mirror_options,
     opening_options,
@@ -31,7 +32,7 @@ from helios.cli_options import (
 
 def inspect(
     core: Core,
-    target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
+    target: Target = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     snapshots: Snapshots = None,
@@ -66,8 +67,12 @@ def verify(
     core: Core,
     accept: Accept,
     target: Annotated[
-        str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="What replays the oracle: cpu, cuda, a target that the core names, or reference"
+            " (numpy, slow); default: cpu where the core has it.",
+        ),
+    ] = None,
     replay: Annotated[
         bool,
         typer.Option(

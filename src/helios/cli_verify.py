@@ -7,6 +7,7 @@ every launch of the replay, and of a round of each program, against the referenc
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -19,11 +20,13 @@ from helios.core.verification import Verified, verify_content
 from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.runtime.capacities import Capacities, least_cache
 from helios.runtime.device import DeviceOptions
+from helios.runtime.devices.opening import open_device
 from helios.runtime.every_program import run_every_program
+from helios.runtime.manifest import Manifest
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
-from helios.runtime.targets import deployed_rank, read_manifest
+from helios.runtime.targets import choose_target, deployed_rank, read_manifest, read_modules
 from helios.schema import core_pb2
 from helios.wording import counted, escaped, show_rate, show_size
 from helios.worker.options import WorkerOptions
@@ -32,26 +35,21 @@ from helios.worker.served_core import open_served_core
 if TYPE_CHECKING:
     from helios.runtime.reference.differ import LockstepDevice
 
-TARGETS: Final = ("cpu", "reference")
+_REFERENCE: Final = "reference"
 _LOCKSTEP_SNAPSHOTS: Final = 3
 
 
-def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) -> None:
+def verify_core(options: WorkerOptions, asked: str | None, *, lockstep: bool = False) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
-    if target not in TARGETS:
+    if lockstep and asked == _REFERENCE:
         raise HeliosError(
-            f"{target!r} can't be replayed here",
-            where="--target",
-            remedy=f"Use {' or '.join(TARGETS)}",
-        )
-    if lockstep and target != "cpu":
-        raise HeliosError(
-            f"the reference would be held against {target!r}",
+            "the reference would be held against itself",
             where="--replay",
-            remedy="Leave out --target",
+            remedy="Leave out --target, or name another",
         )
     console = Console(highlight=False, soft_wrap=True, markup=False)
     core = open_served_core(options)
+    target = choose_target(core, asked)
     acceptance = core.acceptance
     console.print(
         f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
@@ -60,11 +58,13 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
     verified = _verify_content(core, console)
     console.print(content_line(verified, worker_count()))
     device_options = DeviceOptions(options.threads, options.instruction_set)
-    differ = _differ(device_options) if lockstep else None
+    differ = None
     capacities = Capacities(options.request_slots)
     if lockstep:
+        rank = deployed_rank(core, target)
+        manifest, modules = read_manifest(core, rank), read_modules(core, rank)
+        differ = _differ(target, device_options, manifest, modules)
         # Every program, and little cache: each launch is compared over all of it.
-        manifest = read_manifest(core, deployed_rank(core, target))
         capacities = least_cache(core.contract, manifest, _LOCKSTEP_SNAPSHOTS)
     with NativeModel.load(
         core,
@@ -102,12 +102,13 @@ def content_line(verified: Verified, cores: int) -> str:
     return line if alone is None else f"{line}; reading alone gives {alone}"
 
 
-def _differ(options: DeviceOptions) -> LockstepDevice:
-    """The cpu device with the reference beside it. Imported here: it brings the reference."""
-    from helios.runtime.devices.cpu import CpuDevice
+def _differ(
+    target: str, options: DeviceOptions, manifest: Manifest, modules: Mapping[str, bytes]
+) -> LockstepDevice:
+    """The target's device with the reference beside it. Imported here: it brings the reference."""
     from helios.runtime.reference.differ import LockstepDevice
 
-    return LockstepDevice(CpuDevice(options))
+    return LockstepDevice(open_device(target, options, manifest.cuda, modules))
 
 
 def _refuse_difference(differ: LockstepDevice | None) -> None:

@@ -1,15 +1,16 @@
 """The differ: runs a device and the reference in lockstep and names the first wrong launch.
 
 `LockstepDevice` is a device itself, so a `ModelRuntime` drives it with any rounds, an oracle's
-included. It cuts each program into programs of one launch. Before a launch the reference takes
-over the candidate's operands; after it, what both wrote is compared. So an error is found where
-it arises, within the tolerance of one kernel, and not where it has grown. What measures the
-machine runs on the candidate alone. Tests use it, and `helios verify --replay`.
+included. It cuts each program into programs of one launch, or of those whose work is done
+together. Before a step the reference takes over the candidate's operands; after it, what both
+wrote is compared. So an error is found where it arises, within the tolerance of one kernel, and not
+where it has grown. What measures the machine runs on the candidate alone. Tests use it, and
+`helios verify --replay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,9 +19,16 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import AccessMode
 from helios.errors import ExecutionError
-from helios.kernels.catalogue import MEASURING
+from helios.kernels.catalogue import MEASURING, OperandSpec
 from helios.runtime.device import AvailableMemory, Device, MemoryPlan
-from helios.runtime.manifest import BufferClass, DType, Launch, Program
+from helios.runtime.manifest import (
+    BufferClass,
+    CudaArgument,
+    DType,
+    Launch,
+    Operand,
+    Program,
+)
 from helios.runtime.reference.device import ReferenceDevice
 
 # Largest error of one launch, relative to the largest magnitude in the row: rounding to the
@@ -72,7 +80,7 @@ class LockstepDevice:
         self._tolerances = tolerances
         self._plan: MemoryPlan | None = None
         self._programs: list[Program] = []
-        self._first_launch: list[int] = []
+        self._steps_of: list[list[_Step]] = []
         self._steps = 0
         self._completed = 0
         self._timings: dict[int, tuple[int, int]] = {}
@@ -102,40 +110,40 @@ class LockstepDevice:
         return self._candidate.view(buffer, frame)
 
     def load(self, programs: Sequence[Program]) -> None:
-        """Loads each launch as a program of its own on both devices."""
+        """Loads each step as a program of its own on both devices."""
         steps: list[Program] = []
         for program in programs:
-            self._first_launch.append(len(steps))
-            steps.extend(
-                replace(program, name=f"{program.name}[{index}]", launches=(launch,))
-                for index, launch in enumerate(program.launches)
-            )
+            own = []
+            for first, launches in _together(program):
+                own.append(_Step(len(steps), first, launches))
+                steps.append(replace(program, name=f"{program.name}[{first}]", launches=launches))
+            self._steps_of.append(own)
         self._programs.extend(programs)
         self._candidate.load(steps)
         self._reference.load(steps)
 
     def submit(self, program: int, frame: int, sequence: int) -> None:
-        """Runs a program launch by launch, comparing until the first difference."""
+        """Runs a program step by step, comparing until the first difference."""
         begin = end = 0
-        for index, launch in enumerate(self._programs[program].launches):
-            step = self._first_launch[program] + index
+        for step in self._steps_of[program]:
             self._steps += 1
-            compare = self.first_difference is None and launch.kernel.name not in MEASURING
+            measures = any(launch.kernel.name in MEASURING for launch in step.launches)
+            compare = self.first_difference is None and not measures
             if compare:
-                self._take_over(launch, frame)
-            self._candidate.submit(step, frame, self._steps)
+                self._take_over(step, frame)
+            self._candidate.submit(step.program, frame, self._steps)
             if not self._candidate.wait(self._steps, _LAUNCH_TIMEOUT_MS):
                 raise ExecutionError(
-                    f"launch {index} didn't complete within {_LAUNCH_TIMEOUT_MS // 1000} s",
+                    f"launch {step.first} didn't complete within {_LAUNCH_TIMEOUT_MS // 1000} s",
                     where=f"program {self._programs[program].name}",
                     remedy="Check that the machine isn't stalled",
                 )
             start, end = self._candidate.timing(self._steps)
             begin = begin or start
             if compare:
-                self._reference.submit(step, frame, self._steps)
+                self._reference.submit(step.program, frame, self._steps)
                 self._reference.wait(self._steps, 0)
-                self._compare(self._programs[program].name, index, launch, frame)
+                self._compare(self._programs[program].name, step, frame)
         self._completed = sequence
         self._timings[sequence] = (begin, end)
 
@@ -149,20 +157,19 @@ class LockstepDevice:
         with np.errstate(invalid="ignore", over="ignore"):
             return self._candidate.read_buffer(buffer, frame)
 
-    def _take_over(self, launch: Launch, frame: int) -> None:
+    def _take_over(self, step: _Step, frame: int) -> None:
         """Copies the candidate's operands, written ones included (a kernel may write a part), to
         the reference."""
         buffers = self._planned().buffers
-        for index in {operand.buffer for operand in launch.operands if operand is not None}:
+        operands = (operand for launch in step.launches for operand in launch.operands)
+        for index in {operand.buffer for operand in operands if operand is not None}:
             if buffers[index].buffer.buffer_class is not BufferClass.WEIGHT:
                 values = self._read(index, frame)
                 self._reference.array(index, frame)[:] = values.reshape(-1)
 
-    def _compare(self, program: str, index: int, launch: Launch, frame: int) -> None:
-        """Compares what a launch wrote and keeps the first difference."""
-        for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
-            if operand is None or operand.access is AccessMode.READ:
-                continue
+    def _compare(self, program: str, step: _Step, frame: int) -> None:
+        """Compares what a step wrote and keeps the first difference."""
+        for index, launch, spec, operand in step.written():
             buffer = self._planned().buffers[operand.buffer].buffer
             got = self._read(operand.buffer, frame)
             expected = self._reference.read_buffer(operand.buffer, frame)
@@ -223,6 +230,44 @@ class LockstepDevice:
         """Closes both devices."""
         self._candidate.close()
         self._reference.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Consecutive launches of a program from `first` on, loaded as the program of this number."""
+
+    program: int
+    first: int
+    launches: tuple[Launch, ...]
+
+    def written(self) -> Iterator[tuple[int, Launch, OperandSpec, Operand]]:
+        """What the launches write and nothing leaves out: nodes that do the work of several
+        needn't write what is between them."""
+        named = {
+            argument.buffer
+            for argument in _arguments(self.launches[-1])
+            if isinstance(argument, Operand)
+        }
+        for index, launch in enumerate(self.launches, start=self.first):
+            for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+                if operand is None or operand.access is AccessMode.READ:
+                    continue
+                if len(self.launches) == 1 or operand.buffer in named:
+                    yield index, launch, spec, operand
+
+
+def _arguments(launch: Launch) -> Iterator[CudaArgument]:
+    return (argument for node in launch.nodes for argument in node.arguments)
+
+
+def _together(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
+    """The launches of a program in parts that run by themselves, each with its first's number."""
+    by_nodes = any(launch.nodes for launch in program.launches)
+    first = 0
+    for index, launch in enumerate(program.launches):
+        if launch.nodes or not by_nodes:
+            yield first, program.launches[first : index + 1]
+            first = index + 1
 
 
 def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
