@@ -17,6 +17,7 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
+    GpuOrdinal,
     InstructionSet,
     MaxActive,
     MirrorTimeout,
@@ -69,10 +70,11 @@ def verify(
     target: Annotated[
         str | None,
         typer.Option(
-            help="What replays the oracle: cpu, cuda, a target that the core names, or reference"
-            " (numpy, slow); default: cpu where the core has it.",
+            help="What replays the oracle: cpu, cuda, or reference (numpy, slow); default: cpu"
+            " where the core has it."
         ),
     ] = None,
+    device: GpuOrdinal = 0,
     replay: Annotated[
         bool,
         typer.Option(
@@ -95,6 +97,6 @@ def verify(
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
-    running = running_options(threads, isa)
+    running = running_options(threads, isa, device=device)
     options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
     verify_core(options, target, lockstep=replay)

@@ -7,7 +7,6 @@ every launch of the replay, and of a round of each program, against the referenc
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -20,13 +19,17 @@ from helios.core.verification import Verified, verify_content
 from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.runtime.capacities import Capacities, least_cache
 from helios.runtime.device import DeviceOptions
-from helios.runtime.devices.opening import open_device
 from helios.runtime.every_program import run_every_program
-from helios.runtime.manifest import Manifest
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
-from helios.runtime.targets import choose_target, deployed_rank, read_manifest, read_modules
+from helios.runtime.targets import (
+    CUDA,
+    choose_target,
+    deployed_rank,
+    read_manifest,
+    read_modules,
+)
 from helios.schema import core_pb2
 from helios.wording import counted, escaped, show_rate, show_size
 from helios.worker.options import WorkerOptions
@@ -35,21 +38,26 @@ from helios.worker.served_core import open_served_core
 if TYPE_CHECKING:
     from helios.runtime.reference.differ import LockstepDevice
 
-_REFERENCE: Final = "reference"
+TARGETS: Final = ("cpu", "reference")
 _LOCKSTEP_SNAPSHOTS: Final = 3
 
 
-def verify_core(options: WorkerOptions, asked: str | None, *, lockstep: bool = False) -> None:
+def verify_core(options: WorkerOptions, target: str | None, *, lockstep: bool = False) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
-    if lockstep and asked == _REFERENCE:
+    if target is not None and target not in TARGETS and target.partition(":")[0] != CUDA:
         raise HeliosError(
-            "the reference would be held against itself",
+            f"{target!r} can't be replayed here",
+            where="--target",
+            remedy=f"Use {', '.join(TARGETS)} or a cuda target of the core",
+        )
+    if lockstep and target == "reference":
+        raise HeliosError(
+            f"the reference would be held against {target!r}",
             where="--replay",
-            remedy="Leave out --target, or name another",
+            remedy="Leave out --target",
         )
     console = Console(highlight=False, soft_wrap=True, markup=False)
     core = open_served_core(options)
-    target = choose_target(core, asked)
     acceptance = core.acceptance
     console.print(
         f"signature: by {acceptance.public_key.hex()} ({acceptance.trust}) for"
@@ -57,14 +65,13 @@ def verify_core(options: WorkerOptions, asked: str | None, *, lockstep: bool = F
     )
     verified = _verify_content(core, console)
     console.print(content_line(verified, worker_count()))
-    device_options = DeviceOptions(options.threads, options.instruction_set)
-    differ = None
+    target = choose_target(core, target)
+    device_options = DeviceOptions(options.threads, options.instruction_set, options.device)
+    differ = _differ(core, target, device_options) if lockstep else None
     capacities = Capacities(options.request_slots)
     if lockstep:
-        rank = deployed_rank(core, target)
-        manifest, modules = read_manifest(core, rank), read_modules(core, rank)
-        differ = _differ(target, device_options, manifest, modules)
         # Every program, and little cache: each launch is compared over all of it.
+        manifest = read_manifest(core, deployed_rank(core, target))
         capacities = least_cache(core.contract, manifest, _LOCKSTEP_SNAPSHOTS)
     with NativeModel.load(
         core,
@@ -102,13 +109,14 @@ def content_line(verified: Verified, cores: int) -> str:
     return line if alone is None else f"{line}; reading alone gives {alone}"
 
 
-def _differ(
-    target: str, options: DeviceOptions, manifest: Manifest, modules: Mapping[str, bytes]
-) -> LockstepDevice:
+def _differ(core: OpenedCore, target: str, options: DeviceOptions) -> LockstepDevice:
     """The target's device with the reference beside it. Imported here: it brings the reference."""
+    from helios.runtime.devices.opening import open_device
     from helios.runtime.reference.differ import LockstepDevice
 
-    return LockstepDevice(open_device(target, options, manifest.cuda, modules))
+    rank = deployed_rank(core, target)
+    cuda = read_manifest(core, rank).cuda
+    return LockstepDevice(open_device(target, options, cuda, read_modules(core, rank)))
 
 
 def _refuse_difference(differ: LockstepDevice | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from helios.runtime.devices.cpu import CpuDevice
 from helios.runtime.devices.null import NullDevice
 from helios.runtime.every_program import run_every_program
 from helios.runtime.geometry import Operation
-from helios.runtime.manifest import Program
+from helios.runtime.manifest import Launch, Program
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.reference.differ import LockstepDevice
@@ -73,8 +72,10 @@ def test_a_kernel_that_does_nothing_is_found_wherever_it_is_launched(
     found: set[str] = set()
     compare = LockstepDevice._compare
 
-    def every_difference(self: LockstepDevice, program: str, step: Any, frame: int) -> None:
-        compare(self, program, step, frame)
+    def every_difference(
+        self: LockstepDevice, program: str, index: int, launch: Launch, frame: int
+    ) -> None:
+        compare(self, program, index, launch, frame)
         if self.first_difference is not None:
             assert self.first_difference.kernel == kernel
             found.add(program)

@@ -153,6 +153,7 @@ def test_the_publishers_key_is_demanded(core_folder: Path, publisher_key: Path) 
         (["verify", "absent", "--accept", "x", "--target", "reference", "--replay"], "--replay"),
         (["generate", "absent", "--accept", "x", "hello"], "absent"),
         (["verify", "absent", "--accept", "x"], "absent"),
+        (["verify", "absent", "--accept", "x", "--target", "abacus"], "abacus"),
         (["inspect", "absent"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--port", "0"], "absent: there is no such folder"),
         (["serve", "absent", "--accept", "x", "--cache-memory", "much"], "much"),

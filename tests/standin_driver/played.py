@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from helios.runtime.device import DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.device import CudaDevice
-from helios.runtime.devices.cuda.transfers import read_in_place
 from helios.runtime.manifest import BufferClass, CudaTarget, Program
 from helios.runtime.reference.device import ReferenceDevice
 from tests.standin_driver.control import Standin
@@ -56,10 +55,11 @@ class PlayedCudaDevice(CudaDevice):
         if program == self._loaded:
             return  # of calibration
         assert self._plan is not None
-        in_place = read_in_place(self._plan)
         for buffer, planned in enumerate(self._plan.buffers):
             if planned.buffer.buffer_class is BufferClass.INPUT:
-                copy = self.view(buffer, frame) if buffer in in_place else self._copy_of(buffer)
+                copy = (
+                    self.view(buffer, frame) if buffer in self._in_place else self._copy_of(buffer)
+                )
                 self._player.view(buffer, frame)[:] = copy
         for launch in self._player._programs[program][frame]:
             launch()

@@ -1,11 +1,11 @@
 """The differ: runs a device and the reference in lockstep and names the first wrong launch.
 
 `LockstepDevice` is a device itself, so a `ModelRuntime` drives it with any rounds, an oracle's
-included. It cuts each program into programs of one launch, or of those whose work is done
-together. Before a step the reference takes over the candidate's operands; after it, what both
-wrote is compared. So an error is found where it arises, within the tolerance of one kernel, and not
-where it has grown. What measures the machine runs on the candidate alone. Tests use it, and
-`helios verify --replay`.
+included. It cuts each program into steps of one launch, or on cuda targets of those launches whose
+work the same nodes do. Before a step the reference takes over the candidate's operands; after it,
+what both wrote is compared. So an error is found where it arises, within the tolerance of one
+kernel, and not where it has grown. What measures the machine runs on the candidate alone. Tests use
+it, and `helios verify --replay`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,9 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import AccessMode
 from helios.errors import ExecutionError
-from helios.kernels.catalogue import MEASURING, OperandSpec
+from helios.kernels.catalogue import MEASURING
 from helios.runtime.device import AvailableMemory, Device, MemoryPlan
-from helios.runtime.manifest import (
-    BufferClass,
-    CudaArgument,
-    DType,
-    Launch,
-    Operand,
-    Program,
-)
+from helios.runtime.manifest import BufferClass, DType, Launch, Operand, Program
 from helios.runtime.reference.device import ReferenceDevice
 
 # Largest error of one launch, relative to the largest magnitude in the row: rounding to the
@@ -80,7 +73,9 @@ class LockstepDevice:
         self._tolerances = tolerances
         self._plan: MemoryPlan | None = None
         self._programs: list[Program] = []
-        self._steps_of: list[list[_Step]] = []
+        # Of each program, each step's first launch and launches; and its first step of all.
+        self._cuts: list[list[tuple[int, tuple[Launch, ...]]]] = []
+        self._first_step: list[int] = []
         self._steps = 0
         self._completed = 0
         self._timings: dict[int, tuple[int, int]] = {}
@@ -113,11 +108,13 @@ class LockstepDevice:
         """Loads each step as a program of its own on both devices."""
         steps: list[Program] = []
         for program in programs:
-            own = []
-            for first, launches in _together(program):
-                own.append(_Step(len(steps), first, launches))
-                steps.append(replace(program, name=f"{program.name}[{first}]", launches=launches))
-            self._steps_of.append(own)
+            cuts = list(_cut(program))
+            self._cuts.append(cuts)
+            self._first_step.append(len(steps))
+            steps.extend(
+                replace(program, name=f"{program.name}[{index}]", launches=launches)
+                for index, launches in cuts
+            )
         self._programs.extend(programs)
         self._candidate.load(steps)
         self._reference.load(steps)
@@ -125,25 +122,26 @@ class LockstepDevice:
     def submit(self, program: int, frame: int, sequence: int) -> None:
         """Runs a program step by step, comparing until the first difference."""
         begin = end = 0
-        for step in self._steps_of[program]:
+        for number, (index, launches) in enumerate(self._cuts[program]):
+            step = self._first_step[program] + number
             self._steps += 1
-            measures = any(launch.kernel.name in MEASURING for launch in step.launches)
+            measures = any(launch.kernel.name in MEASURING for launch in launches)
             compare = self.first_difference is None and not measures
             if compare:
-                self._take_over(step, frame)
-            self._candidate.submit(step.program, frame, self._steps)
+                self._take_over(launches, frame)
+            self._candidate.submit(step, frame, self._steps)
             if not self._candidate.wait(self._steps, _LAUNCH_TIMEOUT_MS):
                 raise ExecutionError(
-                    f"launch {step.first} didn't complete within {_LAUNCH_TIMEOUT_MS // 1000} s",
+                    f"launch {index} didn't complete within {_LAUNCH_TIMEOUT_MS // 1000} s",
                     where=f"program {self._programs[program].name}",
                     remedy="Check that the machine isn't stalled",
                 )
             start, end = self._candidate.timing(self._steps)
             begin = begin or start
             if compare:
-                self._reference.submit(step.program, frame, self._steps)
+                self._reference.submit(step, frame, self._steps)
                 self._reference.wait(self._steps, 0)
-                self._compare(self._programs[program].name, step, frame)
+                self._compare(self._programs[program].name, index, launches, frame)
         self._completed = sequence
         self._timings[sequence] = (begin, end)
 
@@ -157,38 +155,55 @@ class LockstepDevice:
         with np.errstate(invalid="ignore", over="ignore"):
             return self._candidate.read_buffer(buffer, frame)
 
-    def _take_over(self, step: _Step, frame: int) -> None:
+    def _take_over(self, launches: Sequence[Launch], frame: int) -> None:
         """Copies the candidate's operands, written ones included (a kernel may write a part), to
         the reference."""
         buffers = self._planned().buffers
-        operands = (operand for launch in step.launches for operand in launch.operands)
-        for index in {operand.buffer for operand in operands if operand is not None}:
+        named = {o.buffer for launch in launches for o in launch.operands if o is not None}
+        for index in named:
             if buffers[index].buffer.buffer_class is not BufferClass.WEIGHT:
                 values = self._read(index, frame)
                 self._reference.array(index, frame)[:] = values.reshape(-1)
 
-    def _compare(self, program: str, step: _Step, frame: int) -> None:
+    def _compare(self, program: str, first: int, launches: Sequence[Launch], frame: int) -> None:
         """Compares what a step wrote and keeps the first difference."""
-        for index, launch, spec, operand in step.written():
-            buffer = self._planned().buffers[operand.buffer].buffer
-            got = self._read(operand.buffer, frame)
-            expected = self._reference.read_buffer(operand.buffer, frame)
-            errors = row_errors(got, expected)
-            worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
-            if not errors[worst] <= self._tolerances.get(buffer.dtype, 0.0):
-                self.first_difference = Difference(
-                    program=program,
-                    launch=index,
-                    kernel=launch.kernel.name,
-                    operand=spec.name,
-                    buffer=buffer.name,
-                    index=tuple(int(place) for place in worst),
-                    expected=float(expected[worst]),
-                    got=float(got[worst]),
-                    error=float(errors[worst]),
-                )
-                return
-        self.compared += 1
+        written = _written(launches)
+        for offset, launch in enumerate(launches):
+            for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+                if operand is None or operand.access is AccessMode.READ:
+                    continue
+                if operand.buffer not in written:
+                    continue  # within the step
+                found = self._difference(operand, frame)
+                if found is not None:
+                    place, expected, got, error = found
+                    self.first_difference = Difference(
+                        program=program,
+                        launch=first + offset,
+                        kernel=launch.kernel.name,
+                        operand=spec.name,
+                        buffer=self._planned().buffers[operand.buffer].buffer.name,
+                        index=place,
+                        expected=expected,
+                        got=got,
+                        error=error,
+                    )
+                    return
+        self.compared += len(launches)
+
+    def _difference(
+        self, operand: Operand, frame: int
+    ) -> tuple[tuple[int, ...], float, float, float] | None:
+        """Index, both values and error of the worst element, if it is out of bounds."""
+        buffer = self._planned().buffers[operand.buffer].buffer
+        got = self._read(operand.buffer, frame)
+        expected = self._reference.read_buffer(operand.buffer, frame)
+        errors = row_errors(got, expected)
+        worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
+        if errors[worst] <= self._tolerances.get(buffer.dtype, 0.0):
+            return None
+        place = tuple(int(axis) for axis in worst)
+        return place, float(expected[worst]), float(got[worst]), float(errors[worst])
 
     def completed(self) -> int:
         """The last sequence that has run."""
@@ -232,42 +247,29 @@ class LockstepDevice:
         self._reference.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Consecutive launches of a program from `first` on, loaded as the program of this number."""
-
-    program: int
-    first: int
-    launches: tuple[Launch, ...]
-
-    def written(self) -> Iterator[tuple[int, Launch, OperandSpec, Operand]]:
-        """What the launches write and nothing leaves out: nodes that do the work of several
-        needn't write what is between them."""
-        named = {
-            argument.buffer
-            for argument in _arguments(self.launches[-1])
-            if isinstance(argument, Operand)
-        }
-        for index, launch in enumerate(self.launches, start=self.first):
-            for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
-                if operand is None or operand.access is AccessMode.READ:
-                    continue
-                if len(self.launches) == 1 or operand.buffer in named:
-                    yield index, launch, spec, operand
-
-
-def _arguments(launch: Launch) -> Iterator[CudaArgument]:
-    return (argument for node in launch.nodes for argument in node.arguments)
-
-
-def _together(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
-    """The launches of a program in parts that run by themselves, each with its first's number."""
-    by_nodes = any(launch.nodes for launch in program.launches)
+def _cut(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
+    """Steps: the number of their first launch, and their launches. On targets without nodes each
+    launch is one; else those without nodes belong to the next that has some."""
+    has_nodes = any(launch.nodes for launch in program.launches)
     first = 0
-    for index, launch in enumerate(program.launches):
-        if launch.nodes or not by_nodes:
-            yield first, program.launches[first : index + 1]
-            first = index + 1
+    for number, launch in enumerate(program.launches):
+        if launch.nodes or not has_nodes:
+            yield first, program.launches[first : number + 1]
+            first = number + 1
+
+
+def _written(launches: Sequence[Launch]) -> set[int]:
+    """Buffers that hold what a step wrote when it is over: where nodes do the work of several
+    launches, what they don't write themselves isn't anywhere."""
+    nodes = [node for launch in launches for node in launch.nodes]
+    if not nodes:
+        return {o.buffer for launch in launches for o in launch.operands if o is not None}
+    return {
+        argument.buffer
+        for node in nodes
+        for argument in node.arguments
+        if isinstance(argument, Operand) and argument.access is not AccessMode.READ
+    }
 
 
 def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:

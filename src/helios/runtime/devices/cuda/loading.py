@@ -21,7 +21,6 @@ from helios.runtime.devices.cuda.graphs import GraphBuilder
 from helios.runtime.devices.cuda.pinned import Frames
 from helios.runtime.devices.cuda.transfers import (
     Rows,
-    read_in_place,
     record_rows,
     stage_rows,
     used_buffers,
@@ -45,18 +44,24 @@ class LoadedProgram:
 
 
 class Loader:
-    """Loads programs over memory that is taken. `tables_nbytes` is the device memory that the
-    tables take beside the plan's."""
+    """Loads programs over memory that is taken. Nodes read the buffers `in_place` in the frames;
+    `tables_nbytes` is the device memory that the tables take beside the plan's."""
 
     def __init__(
-        self, gpu: Gpu, plan: MemoryPlan, arenas: Arenas, frames: Frames, functions: Functions
+        self,
+        gpu: Gpu,
+        plan: MemoryPlan,
+        arenas: Arenas,
+        frames: Frames,
+        functions: Functions,
+        in_place: frozenset[int],
     ) -> None:
         self._gpu = gpu
         self._plan = plan
         self._arenas = arenas
         self._frames = frames
         self._functions = functions
-        self._in_place = read_in_place(plan)
+        self._in_place = in_place
         self._resolver = ArgumentResolver(gpu, plan, self._address, self._in_place)
         self._builder = GraphBuilder(gpu)
         self.tables_nbytes = 0

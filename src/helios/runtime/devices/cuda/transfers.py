@@ -1,8 +1,9 @@
 """Which bytes of a frame a program's graph moves: the tables of `stage` and `record`.
 
 A program's table lists what it reads of the INPUT buffers, or what it writes of the COMPLETION
-buffers, in ranges that a CTA copies; equal tables are one. Large inputs that few rounds fill
-(grammar masks, histograms) aren't copied: kernels read them in the frame's pinned memory.
+buffers, in ranges that a CTA copies; equal tables are one. Large inputs that one launch reads
+aren't copied: it reads them in the frame's pinned memory, and most have room for far more than a
+round brings (deltas, grammar masks, histograms).
 """
 
 from __future__ import annotations
@@ -20,21 +21,29 @@ from helios.runtime.manifest import BufferClass, Program
 # Bytes of one range at most, and what its addresses and length are multiples of.
 RANGE_NBYTES: Final = 8192
 _UNIT_NBYTES: Final = 16
-# Inputs of more bytes are read in place.
-IN_PLACE_NBYTES: Final = 64 << 10
+# Inputs of more bytes are read in place, if at all possible.
+IN_PLACE_NBYTES: Final = 4 << 10
 # Ranges this close in both memories travel as one: what lies between them does no harm.
 _GAP_NBYTES: Final = 512
 
 Rows = NDArray[np.int64]
 
 
-def read_in_place(plan: MemoryPlan) -> frozenset[int]:
-    """INPUT buffers that kernels read where the host writes them."""
-    return frozenset(
+def read_in_place(programs: Iterable[Program], plan: MemoryPlan) -> frozenset[int]:
+    """INPUT buffers that kernels read where the host writes them: large ones that no program reads
+    in more than one launch."""
+    large = {
         index
         for index, planned in enumerate(plan.buffers)
         if planned.buffer.buffer_class is BufferClass.INPUT and planned.nbytes > IN_PLACE_NBYTES
-    )
+    }
+    for program in programs:
+        read: set[int] = set()
+        for launch in program.launches:
+            named = {operand.buffer for operand in launch.operands if operand is not None}
+            large -= named & read
+            read |= named
+    return frozenset(large)
 
 
 def used_buffers(program: Program, plan: MemoryPlan) -> dict[BufferClass, list[int]]:
