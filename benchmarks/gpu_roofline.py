@@ -156,10 +156,11 @@ class Rounds:
         self, slot: int, start: int, prompt: Sequence[int], admission: LaneAdmission | None = None
     ) -> LaneWork:
         geometry = self._runtime.geometry
-        pages = geometry.cache_pages // geometry.request_slots
+        share = geometry.cache_pages // geometry.request_slots
+        pages = min(share, -(-(start + max(1, len(prompt)) + 1) // geometry.page_tokens))
         return LaneWork(
             slot, self._generation, start, prompt, admission is None,
-            range(slot * pages, (slot + 1) * pages), admission,
+            range(slot * share, slot * share + pages), admission,
         )  # fmt: skip
 
     def _run(self, program: ProgramInfo, lanes: Sequence[LaneWork]) -> None:
@@ -193,7 +194,8 @@ def report(
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for term in terms:
         seconds = median(shorter[term.name])
-        floor = f"{term.floor_s * 1e6:.1f} | {100 * term.floor_s / seconds:.0f} %"
+        reached = 100 * term.floor_s / seconds if seconds > 0 else float("nan")
+        floor = f"{term.floor_s * 1e6:.1f} | {reached:.0f} %"
         print(
             f"| {term.name} | {term.nodes} | {seconds * 1e6:.1f} | {100 * seconds / total:.0f} %"
             f" | {seconds * 1e6 / term.nodes:.2f} | {floor if term.floor_s else ' | '} |"

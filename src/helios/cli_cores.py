@@ -23,6 +23,7 @@ from helios.cli_options import (
     MirrorTimeout,
     PublisherKey,
     Snapshots,
+    Target,
     Threads,
     mirror_options,
     opening_options,
@@ -32,7 +33,7 @@ from helios.cli_options import (
 
 def inspect(
     core: Core,
-    target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
+    target: Target = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     snapshots: Snapshots = None,

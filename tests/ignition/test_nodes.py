@@ -12,10 +12,14 @@ import pytest
 from helios.contract import decode
 from helios.errors import ContractError
 from helios.runtime import manifest as m
+from helios.runtime.capacities import least_cache
+from helios.runtime.every_program import run_every_program
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.oracle import greedy_replay
+from helios.runtime.reference.device import ReferenceDevice
+from helios.runtime.reference.differ import LockstepDevice
 from helios.schema import execution_pb2 as pb
 from ignition.capture import nodes
 from ignition.capture.program import ProgramRecorder
@@ -198,6 +202,55 @@ def test_a_fusion_does_the_work_of_its_launches_and_keeps_their_inputs(recorded:
             assert not overlapping(manifest, out.buffer, {x.buffer})
     # Of seven programs two layers each, and their heads, of which one scores in three parts.
     assert fused == 7 * 2 + 5 + 2 + 4
+
+
+def test_the_differ_holds_fused_launches_together(recorded: Record) -> None:
+    """What is between them needn't be written; what they leave is compared."""
+    made = recorded("llama")
+    message = made.manifest([Fusion(("rms_norm", "linear"), fuse_norm)])
+    weights = {"weights": b"".join(made.weights.content())}
+
+    class Fused(ReferenceDevice):
+        """Leaves what is between fused launches as poison, and damages one product if told to."""
+
+        damages = False
+
+        def submit(self, program: int, frame: int, sequence: int) -> None:
+            super().submit(program, frame, sequence)
+            launches = self.loaded[program].launches
+            for launch in launches[:-1]:
+                for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+                    if operand is not None and spec.name == "out":
+                        self.array(operand.buffer, frame)[:] = np.nan
+            if self.damages and launches[-1].kernel.name == "linear":
+                operand = launches[-1].operands[-1]
+                assert operand is not None
+                self.array(operand.buffer, frame)[0] += 1
+
+        def load(self, programs: Sequence[m.Program]) -> None:
+            self.loaded = list(programs)
+            super().load(programs)
+
+    for damages in (False, True):
+        candidate = Fused()
+        candidate.damages = damages
+        device = LockstepDevice(candidate)
+        runtime = ModelRuntime.from_parts(
+            decode(made.serving),
+            message,
+            weights,
+            target="reference",
+            device=device,
+            capacities=least_cache(decode(made.serving), decode_manifest(message), 3),
+        )
+        with closing(runtime):
+            run_every_program(runtime)
+        if damages:
+            assert device.first_difference is not None
+            assert device.first_difference.kernel == "linear"
+        else:
+            assert device.first_difference is None, str(device.first_difference)
+            assert device.compared > 100
 
 
 def kernel_with(kind: str, value: Argument, **options: object) -> fakes.Lowering:

@@ -78,11 +78,12 @@ class CudaDevice:
 
     def available_memory(self) -> AvailableMemory:
         """Of the GPU, which takes a copy of the weights too."""
+        self._enter_thread()  # it may have been opened in another
         return AvailableMemory(self._gpu.free_nbytes(), holds_weights=True, cache_share=CACHE_SHARE)
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         """Takes all memory, then brings the weights to the GPU."""
-        self._enter_thread()  # it may have been opened in another
+        self._enter_thread()
         self._plan = plan
         sizes = {name: content.nbytes for name, content in weights.items()}
         self._arenas = Arenas(self._gpu, lay_out(plan, sizes))
