@@ -247,8 +247,9 @@ def main() -> None:
         rounds.decode(infos[program.name], lanes, options.context)
         terms = terms_of(device, program, lanes, options.context)
         report(device, rounds, program, f"{lanes} lanes x {options.context}", terms, options.passes)
-    for tokens in prompts:
-        program = programs[f"prefill.p{tokens}"]
+    for capacity in prompts:
+        program = programs[f"prefill.p{capacity}"]
+        tokens = min(capacity, runtime.geometry.max_context_tokens - 1)
         rounds.prompt(infos[program.name], tokens)
         terms = terms_of(device, program, tokens, tokens)
         report(device, rounds, program, f"a prompt of {tokens}", terms, options.passes)
