@@ -1,10 +1,13 @@
 """Steps, prefill, start and HTTP rates of cores on a GPU, beside what vLLM took on the same kind.
 
     python benchmarks/gpu.py CORE… --accept NAMESPACE [--target cuda:sm_90]
-        [--parts steps,prefill,start,http] [--passes 5]
+        [--parts steps,host,prefill,start,http] [--passes 5]
 
-Steps: `lanes` greedy requests of 64 random tokens make 256 more each; a step is what 256 tokens
-take longer than 2, over 254. Prefill: wall time of one token after a fresh random prompt. Start:
+Steps: `lanes` greedy requests of 64 random tokens make 256 more each; a step is the time between a
+request's first and last token as they leave the worker, over 255, the median of the requests. Host:
+the same traced, with two rounds in flight what a round takes on the device and how long the device
+idles between two, with one the time from seeing a round complete to having launched the next.
+Prefill: wall time of one token after a fresh random prompt. Start:
 `helios serve` from the process's start to its first 200 of /ready. HTTP: `helios serve` under one
 client (time between its tokens) and under 128. Medians of the passes with min..max, the per cent of
 the floor that reading the weights sets, and the ratio to the peer. Rates of copying and of products
@@ -25,6 +28,7 @@ from pathlib import Path
 from statistics import median
 
 from gpu_parts.aims import HTTP_GAP_MS, HTTP_RATE, LANES, PROMPTS, Bar, bars_of
+from gpu_parts.timed_worker import TimedWorker
 from helios.core import open_core
 from helios.engine import Engine, GenerationOptions
 from helios.runtime.manifest import BufferClass
@@ -35,11 +39,9 @@ from versus_parts.serving import RunningServer
 COPY_TB_S = 4.2
 PROMPT_TOKENS = 64
 STEP_TOKENS = 256
-# The first tokens of a request come out of its prefill and of the rounds beside others'.
-FIRST_TOKENS = 2
 HTTP_TOKENS = 128
 HTTP_CLIENTS = 128
-PARTS = ("steps", "prefill", "start", "http")
+PARTS = ("steps", "host", "prefill", "start", "http")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,6 @@ class Model:
     core: Path
     accept: str
     target: str
-    cache_share: float | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +89,10 @@ class Model:
         return Engine.open(
             self.core, accept=self.accept, allow_unknown_publisher=True, target=self.target
         )
+
+    def worker(self, *, frames: int = 2, traced: bool = False) -> TimedWorker:
+        """Its worker on a thread."""
+        return TimedWorker(str(self.core), self.accept, self.target, frames=frames, traced=traced)
 
     def weights_nbytes(self) -> int:
         """Bytes that a step of one lane reads: all but a table that only gives rows."""
@@ -130,21 +135,41 @@ def generated(engine: Engine, every: Sequence[Sequence[int]], tokens: int) -> fl
     return took
 
 
-def steps(model: Model, engine: Engine, draw: random.Random, passes: int) -> Iterator[Figure]:
+def steps(model: Model, draw: random.Random, passes: int) -> Iterator[Figure]:
     """Milliseconds a step, by lanes."""
     bars = bars_of(model.name)
     floor = model.weights_nbytes() / COPY_TB_S / 1e9
-    for lanes in LANES:
-        if lanes > engine.info.request_slots:
-            continue
-        generated(engine, prompts(draw, lanes, PROMPT_TOKENS), 8)
-        samples = []
-        for _ in range(passes):
-            short = generated(engine, prompts(draw, lanes, PROMPT_TOKENS), FIRST_TOKENS)
-            long = generated(engine, prompts(draw, lanes, PROMPT_TOKENS), STEP_TOKENS)
-            samples.append((long - short) / (STEP_TOKENS - FIRST_TOKENS) * 1e3)
-        bar = None if bars is None else bars.steps[lanes]
-        yield Figure(model.name, f"step, {lanes} lanes, ms", tuple(samples), bar, floor)
+    with model.worker() as worker:
+        for lanes in LANES:
+            if lanes > worker.ready.request_slots:
+                continue
+            samples = []
+            for _ in range(passes + 1):
+                every = worker.run(prompts(draw, lanes, PROMPT_TOKENS), STEP_TOKENS)
+                spans = [(one.last_ns - one.first_ns) / 1e6 for one in every]
+                samples.append(median(spans) / (STEP_TOKENS - 1))
+            bar = None if bars is None else bars.steps[lanes]
+            row = f"step, {lanes} lanes, ms"
+            yield Figure(model.name, row, tuple(samples[1:]), bar, floor)
+
+
+def host(model: Model, draw: random.Random, passes: int) -> Iterator[Figure]:
+    """What the host takes between rounds, by lanes."""
+    for frames in (2, 1):
+        with model.worker(frames=frames, traced=True) as worker:
+            for lanes in LANES:
+                device, idle, critical = [], [], []
+                for _ in range(passes + 1):
+                    worker.run(prompts(draw, lanes, PROMPT_TOKENS), STEP_TOKENS)
+                    device.append(worker.rounds.device_us())
+                    idle.append(worker.rounds.idle_us())
+                    critical.append(worker.rounds.host_us())
+                place = f"{lanes} lanes, {frames} in flight"
+                if frames == 1:
+                    yield Figure(model.name, f"host, {place}, us", tuple(critical[1:]))
+                else:
+                    yield Figure(model.name, f"device, {place}, us", tuple(device[1:]))
+                yield Figure(model.name, f"device idle, {place}, us", tuple(idle[1:]))
 
 
 def prefill(model: Model, engine: Engine, draw: random.Random, passes: int) -> Iterator[Figure]:
@@ -198,12 +223,13 @@ def served(
 def figures(model: Model, parts: Sequence[str], passes: int, seed: int) -> Iterator[Figure]:
     """All rows of a model, as they are measured."""
     draw = random.Random(seed)
-    if "steps" in parts or "prefill" in parts:
+    if "steps" in parts:
+        yield from steps(model, draw, passes)
+    if "host" in parts:
+        yield from host(model, draw, passes)
+    if "prefill" in parts:
         with model.open() as engine:
-            if "steps" in parts:
-                yield from steps(model, engine, draw, passes)
-            if "prefill" in parts:
-                yield from prefill(model, engine, draw, passes)
+            yield from prefill(model, engine, draw, passes)
     if "start" in parts or "http" in parts:
         yield from served(model, parts, draw, passes)
 

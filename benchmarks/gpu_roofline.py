@@ -30,6 +30,8 @@ from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParame
 COPY_TB_S = 4.2
 PRODUCT_TFLOP_S = 785.0
 ENDING = frozenset({"commit", "count_sampled"})
+# What they write says which rows there are: without them the others would compute something else.
+INDEXING = frozenset({"scatter_i32", "load_pending", "select_last", "embed"})
 WAIT_MS = 60_000
 
 
@@ -92,6 +94,8 @@ class VariantDevice(CudaDevice):
             for launch in program.launches:
                 if launch.nodes and launch.kernel.name not in ENDING:
                     counts[term_of(launch)] += len(launch.nodes)
+            for name in INDEXING & counts.keys():
+                del counts[name]
             self.nodes[program.name] = dict(counts)
             found = self.variants[program.name] = {}
             for term in ("", *counts):
@@ -202,7 +206,10 @@ def report(
         )
     floor_us = sum(term.floor_s for term in terms) * 1e6
     nodes = sum(term.nodes for term in terms)
-    print(f"| all | {nodes} | {total * 1e6:.1f} | | | {floor_us:.1f} |", end="")
+    print(
+        f"| all, and what finds the rows | {nodes} | {total * 1e6:.1f} | | | {floor_us:.1f} |",
+        end="",
+    )
     print(f" {100 * floor_us / (total * 1e6):.0f} % |", flush=True)
 
 
@@ -240,8 +247,9 @@ def main() -> None:
         rounds.decode(infos[program.name], lanes, options.context)
         terms = terms_of(device, program, lanes, options.context)
         report(device, rounds, program, f"{lanes} lanes x {options.context}", terms, options.passes)
-    for tokens in prompts:
-        program = programs[f"prefill.p{tokens}"]
+    for capacity in prompts:
+        program = programs[f"prefill.p{capacity}"]
+        tokens = min(capacity, runtime.geometry.max_context_tokens - 1)
         rounds.prompt(infos[program.name], tokens)
         terms = terms_of(device, program, tokens, tokens)
         report(device, rounds, program, f"a prompt of {tokens}", terms, options.passes)
