@@ -16,6 +16,7 @@ from ignition.kernels.cuda.launches import (
     Scratch,
     TensorMap,
 )
+from ignition.kernels.cuda.lowerings import scaled
 from ignition.kernels.cuda.lowerings.model import check_packing, pointer
 
 _GROUP = 8  # row tiles that pass over the weights together; decides no bits
@@ -41,14 +42,17 @@ def linear_silu_mul(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 
 
 def _project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> CudaKernel:
-    check_packing(launch)
     at = launch.integers
+    if not scaled.is_scaled(launch):
+        check_packing(launch)
     if at["format"] != ActivationFormat.BF16:
         raise ContractError(
             f"reads format {at['format']}",
             where=launch.kernel,
             remedy="Projections of a GPU read bf16 activations",
         )
+    if scaled.is_scaled(launch):
+        return scaled.project(launch, outputs, epilogue, out)
     width = at["width"]
     chosen = tiles.tile(at["capacity"], outputs, width, f32=out == "*fp32")
     parts = tiles.parts(outputs, width)
