@@ -75,8 +75,8 @@ def store_as(matrix: StoredMatrix, choice: WeightStorage, *, by_rows: bool = Fal
 
 
 def storage_of(choice: WeightStorage, *, by_rows: bool) -> Storage:
-    """What a choice other than `as-stored` makes of a matrix. Raises KeyError where matrices that
-    lie so have no such storage, which `options` refuses."""
+    """What a choice other than `as-stored` makes of a matrix; one that `options` lets through where
+    matrices lie so."""
     return (_BY_ROWS if by_rows else _IN_TILES)[choice]
 
 

@@ -32,7 +32,9 @@ def _numbers(codes, FP8: tl.constexpr):
         # lower. e4m3's subnormal numbers are then f32's, so that one product is right for all.
         bits = codes.to(tl.uint32)
         moved = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
-        return (moved.to(tl.float32, bitcast=True) * 1329227995784915872903807060280344576.0).to(tl.bfloat16)
+        return (moved.to(tl.float32, bitcast=True) * 1329227995784915872903807060280344576.0).to(
+            tl.bfloat16
+        )
     return codes.to(tl.int8, bitcast=True).to(tl.float32).to(tl.bfloat16)
 
 
