@@ -127,8 +127,11 @@ def _echo(parts: Parts, size: str) -> CudaNode:
 
 
 def _launch(parts: Parts, size: str, node: CudaNode) -> Launch:
-    """The device reads off a launch which inputs and records its program has, no more."""
-    read, write = _operand(parts, f"in.{size}"), _operand(parts, f"out.{size}")
+    """The device reads off a launch which inputs and records its program has, no more. Inputs are
+    staged where several launches name them."""
+    counts = size == "in_place" and node.function == STEP
+    read = _operand(parts, "numbers" if counts else f"in.{size}")
+    write = _operand(parts, f"out.{size}")
     return Launch(BY_NAME["scatter_i32"], (read, read, read, write), (1,), (), (node,))
 
 

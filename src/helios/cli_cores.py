@@ -17,11 +17,13 @@ from helios.cli_options import (
     CacheMemory,
     Core,
     CoreKey,
+    GpuOrdinal,
     InstructionSet,
     MaxActive,
     MirrorTimeout,
     PublisherKey,
     Snapshots,
+    Target,
     Threads,
     mirror_options,
     opening_options,
@@ -31,7 +33,7 @@ from helios.cli_options import (
 
 def inspect(
     core: Core,
-    target: Annotated[str, typer.Option(help="The target whose programs are shown.")] = "cpu",
+    target: Target = None,
     max_active: MaxActive = None,
     cache_memory: CacheMemory = None,
     snapshots: Snapshots = None,
@@ -66,8 +68,13 @@ def verify(
     core: Core,
     accept: Accept,
     target: Annotated[
-        str, typer.Option(help="What replays the oracle: cpu, or reference (numpy, slow).")
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="What replays the oracle: cpu, cuda, or reference (numpy, slow); default: cpu"
+            " where the core has it."
+        ),
+    ] = None,
+    device: GpuOrdinal = 0,
     replay: Annotated[
         bool,
         typer.Option(
@@ -90,6 +97,6 @@ def verify(
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
-    running = running_options(threads, isa)
+    running = running_options(threads, isa, device=device)
     options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
     verify_core(options, target, lockstep=replay)

@@ -30,7 +30,7 @@ from helios.runtime.inspection import (
     memory_report,
     program_rows,
 )
-from helios.runtime.targets import deployed_rank, read_manifest
+from helios.runtime.targets import choose_target, deployed_rank, read_manifest
 from helios.wording import counted, escaped, show_name, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import asked_capacities, open_served_core
@@ -49,12 +49,13 @@ def _open(options: WorkerOptions) -> OpenedCore:
     return open_served_core(msgspec.structs.replace(options, accept=publisher.namespace))
 
 
-def inspect_core(options: WorkerOptions, target: str, program: str | None) -> None:
+def inspect_core(options: WorkerOptions, asked: str | None, program: str | None) -> None:
     """Prints the core; with `program` only that program's launches. Raises CoreError or
     ContractError as loading would."""
     # Where nobody sets a width, as in a pipe, names must not be cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     core = _open(options)
+    target = choose_target(core, asked)
     manifest = read_manifest(core, deployed_rank(core, target))
     if program is not None:
         console.print(_launch_table(program, launch_rows(manifest, program)))

@@ -23,7 +23,13 @@ from helios.runtime.every_program import run_every_program
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
-from helios.runtime.targets import deployed_rank, read_manifest
+from helios.runtime.targets import (
+    CUDA,
+    choose_target,
+    deployed_rank,
+    read_manifest,
+    read_modules,
+)
 from helios.schema import core_pb2
 from helios.wording import counted, escaped, show_rate, show_size
 from helios.worker.options import WorkerOptions
@@ -36,15 +42,15 @@ TARGETS: Final = ("cpu", "reference")
 _LOCKSTEP_SNAPSHOTS: Final = 3
 
 
-def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) -> None:
+def verify_core(options: WorkerOptions, target: str | None, *, lockstep: bool = False) -> None:
     """Prints what was verified and how fast. Raises the first failure."""
-    if target not in TARGETS:
+    if target is not None and target not in TARGETS and target.partition(":")[0] != CUDA:
         raise HeliosError(
             f"{target!r} can't be replayed here",
             where="--target",
-            remedy=f"Use {' or '.join(TARGETS)}",
+            remedy=f"Use {', '.join(TARGETS)} or a cuda target of the core",
         )
-    if lockstep and target != "cpu":
+    if lockstep and target == "reference":
         raise HeliosError(
             f"the reference would be held against {target!r}",
             where="--replay",
@@ -59,8 +65,9 @@ def verify_core(options: WorkerOptions, target: str, *, lockstep: bool = False) 
     )
     verified = _verify_content(core, console)
     console.print(content_line(verified, worker_count()))
-    device_options = DeviceOptions(options.threads, options.instruction_set)
-    differ = _differ(device_options) if lockstep else None
+    target = choose_target(core, target)
+    device_options = DeviceOptions(options.threads, options.instruction_set, options.device)
+    differ = _differ(core, target, device_options) if lockstep else None
     capacities = Capacities(options.request_slots)
     if lockstep:
         # Every program, and little cache: each launch is compared over all of it.
@@ -102,12 +109,14 @@ def content_line(verified: Verified, cores: int) -> str:
     return line if alone is None else f"{line}; reading alone gives {alone}"
 
 
-def _differ(options: DeviceOptions) -> LockstepDevice:
-    """The cpu device with the reference beside it. Imported here: it brings the reference."""
-    from helios.runtime.devices.cpu import CpuDevice
+def _differ(core: OpenedCore, target: str, options: DeviceOptions) -> LockstepDevice:
+    """The target's device with the reference beside it. Imported here: it brings the reference."""
+    from helios.runtime.devices.opening import open_device
     from helios.runtime.reference.differ import LockstepDevice
 
-    return LockstepDevice(CpuDevice(options))
+    rank = deployed_rank(core, target)
+    cuda = read_manifest(core, rank).cuda
+    return LockstepDevice(open_device(target, options, cuda, read_modules(core, rank)))
 
 
 def _refuse_difference(differ: LockstepDevice | None) -> None:

@@ -58,7 +58,7 @@ def request(name: str, arguments: Mapping[str, str], **options: Any) -> Any:
     )
 
 
-def kernel(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
+def any_kernel(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """A kernel that takes what any may."""
     kinds = dict.fromkeys(sorted(launch.operands), "*i32")
     arguments: dict[str, Argument] = {name: At(name) for name in kinds}
@@ -75,7 +75,14 @@ def kernel(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     return (CudaKernel(request(launch.kernel, kinds), (1, 2, 3), arguments),)
 
 
-LOWERINGS: Mapping[str, Lowering] = {spec.name: kernel for spec in CATALOGUE}
+LOWERINGS: Mapping[str, Lowering] = {spec.name: any_kernel for spec in CATALOGUE}
+
+
+def kernels(
+    fusions: Sequence[Fusion] = (), lowerings: Mapping[str, Lowering] = LOWERINGS
+) -> Kernels:
+    """The kernels as a recording takes them."""
+    return Kernels(lowerings, fusions, ARCHITECTURES[TARGET.architecture])
 
 
 def compiled(lowered: nodes.Lowered, *, descriptors: Sequence[Any] = ()) -> dict[str, Any]:
@@ -126,8 +133,7 @@ class Recorded:
         self, fusions: Sequence[Fusion] = (), lowerings: Mapping[str, Lowering] = LOWERINGS
     ) -> nodes.Lowered:
         """All programs' kernels."""
-        kernels = Kernels(lowerings, fusions, ARCHITECTURES[TARGET.architecture])
-        return nodes.lower_all(self.recorder, kernels)
+        return nodes.lower_all(self.recorder, kernels(fusions, lowerings))
 
     def manifest(self, fusions: Sequence[Fusion] = ()) -> pb.ExecutionManifest:
         """The manifest with nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,14 @@ import pytest
 from helios.contract import decode
 from helios.errors import ContractError
 from helios.runtime import manifest as m
+from helios.runtime.capacities import least_cache
+from helios.runtime.every_program import run_every_program
 from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.model_runtime import ModelRuntime
+from helios.runtime.oracle import greedy_replay
+from helios.runtime.reference.device import ReferenceDevice
+from helios.runtime.reference.differ import LockstepDevice
 from helios.schema import execution_pb2 as pb
 from ignition.capture import nodes
 from ignition.capture.program import ProgramRecorder
@@ -31,6 +38,7 @@ from ignition.kernels.cuda.launches import (
 from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
 from tests.ignition.lowered import Recorded
+from tests.model_parts import capture
 
 Folder = Callable[[str], Path]
 VARIANTS = ("llama", "mistral", "qwen2", "qwen3")
@@ -52,6 +60,27 @@ def test_what_is_recorded_passes_the_runtimes_checks(recorded: Record, variant: 
     check_weights(manifest, {"weights": made.weights.nbytes})
     assert (manifest.target, manifest.abi) == ("cuda:sm_90", "helios-cuda-1")
     assert all(launch.nodes for program in manifest.programs for launch in program.launches)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_reference_replays_it_as_it_replays_the_same_model_of_cpu(
+    recorded: Record, checkpoint_folder: Folder, variant: str
+) -> None:
+    made = recorded(variant)
+    weights = {"weights": b"".join(made.weights.content())}
+    of_cpu = capture(checkpoint_folder(variant), extents=fakes.EXTENTS)
+    answers = []
+    prompt = [3 + (7 * place) % 300 for place in range(70)]  # more than a page
+    for runtime in (
+        ModelRuntime.from_parts(decode(made.serving), made.manifest(), weights, target="reference"),
+        of_cpu.load("reference"),
+    ):
+        with closing(runtime):
+            answers.append(greedy_replay(runtime, prompt, 5))
+    mine, theirs = answers
+    assert [token.token for token in mine] == [token.token for token in theirs]
+    for left, right in zip(mine, theirs, strict=True):
+        assert left.logprob == pytest.approx(right.logprob, abs=1e-4)
 
 
 def test_matrices_lie_row_by_row_and_content_fills_them(recorded: Record) -> None:
@@ -173,6 +202,55 @@ def test_a_fusion_does_the_work_of_its_launches_and_keeps_their_inputs(recorded:
             assert not overlapping(manifest, out.buffer, {x.buffer})
     # Of seven programs two layers each, and their heads, of which one scores in three parts.
     assert fused == 7 * 2 + 5 + 2 + 4
+
+
+def test_the_differ_holds_fused_launches_together(recorded: Record) -> None:
+    """What is between them needn't be written; what they leave is compared."""
+    made = recorded("llama")
+    message = made.manifest([Fusion(("rms_norm", "linear"), fuse_norm)])
+    weights = {"weights": b"".join(made.weights.content())}
+
+    class Fused(ReferenceDevice):
+        """Leaves what is between fused launches as poison, and damages one product if told to."""
+
+        damages = False
+
+        def submit(self, program: int, frame: int, sequence: int) -> None:
+            super().submit(program, frame, sequence)
+            launches = self.loaded[program].launches
+            for launch in launches[:-1]:
+                for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+                    if operand is not None and spec.name == "out":
+                        self.array(operand.buffer, frame)[:] = np.nan
+            if self.damages and launches[-1].kernel.name == "linear":
+                operand = launches[-1].operands[-1]
+                assert operand is not None
+                self.array(operand.buffer, frame)[0] += 1
+
+        def load(self, programs: Sequence[m.Program]) -> None:
+            self.loaded = list(programs)
+            super().load(programs)
+
+    for damages in (False, True):
+        candidate = Fused()
+        candidate.damages = damages
+        device = LockstepDevice(candidate)
+        runtime = ModelRuntime.from_parts(
+            decode(made.serving),
+            message,
+            weights,
+            target="reference",
+            device=device,
+            capacities=least_cache(decode(made.serving), decode_manifest(message), 3),
+        )
+        with closing(runtime):
+            run_every_program(runtime)
+        if damages:
+            assert device.first_difference is not None
+            assert device.first_difference.kernel == "linear"
+        else:
+            assert device.first_difference is None, str(device.first_difference)
+            assert device.compared > 100
 
 
 def kernel_with(kind: str, value: Argument, **options: object) -> fakes.Lowering:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.native import sampling
-from tests.native.harness import Case
+from tests.native.launches import Case
 from tests.native.layer_cases import (
     activation_formats,
     attention,

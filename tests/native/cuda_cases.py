@@ -16,7 +16,7 @@ from helios.kernels.operand_types import FORMAT, OPERAND_TYPES, OUT_FORMAT, PACK
 from helios.runtime.manifest import DType
 from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.reference.unpack import PackedMatrix
-from tests.native.harness import Array, Case
+from tests.native.launches import Array, Case
 from tests.native.packings import F32, decode, from_f16, row_nbytes, to_f16
 from tests.native.states import i32
 

@@ -1,8 +1,8 @@
 """Runs single launches of the native library on memory between guard pages.
 
-`Case` holds one launch: operand arrays by name and attributes. `run` copies every operand into a
-mapping of its own whose neighbours can't be touched, executes the launch, and returns what the
-operands hold afterwards. A kernel that reaches outside an operand ends the process.
+`run` copies every operand of a `Case` into a mapping of its own whose neighbours can't be touched,
+executes the launch, and returns what the operands hold afterwards. A kernel that reaches outside an
+operand ends the process.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from helios import _native
 from helios.kernels.catalogue import BY_NAME
+from tests.native.launches import Array as Array
+from tests.native.launches import Case as Case
 
-Array = NDArray[Any]
 INSTRUCTION_SETS = _native.instruction_sets()
 _NUMBERS = {name: number for number, (name, *_) in enumerate(_native.catalogue())}
 PAGE = mmap.PAGESIZE
@@ -56,22 +54,6 @@ class GuardedArray:
         for guard in (base, base + PAGE + inner):
             if _libc.mprotect(guard, PAGE, _PROT_NONE):
                 raise OSError(ctypes.get_errno(), "mprotect failed")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One launch. Optional operands that are absent are left out of `operands`."""
-
-    kernel: str
-    operands: Mapping[str, Array]
-    integers: Mapping[str, int]
-    floats: Mapping[str, float] = field(default_factory=dict)
-
-    def with_operands(self, **changed: Array) -> Case:
-        return replace(self, operands={**self.operands, **changed})
-
-    def with_integers(self, **changed: int) -> Case:
-        return replace(self, integers={**self.integers, **changed})
 
 
 Launch = tuple[str, Mapping[str, tuple[int, int]], Mapping[str, int], Mapping[str, float]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.native.harness import Array, Case
+from tests.native.launches import Array, Case
 from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,

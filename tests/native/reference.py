@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helios.kernels.catalogue import BY_NAME
 from helios.runtime.reference.kernels import KERNELS
-from tests.native.harness import Array, Case
+from tests.native.launches import Array, Case
 
 
 def by_reference(case: Case) -> dict[str, Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from helios.kernels.catalogue import TOP_CAPACITY
-from tests.native.harness import Array, Case
+from tests.native.launches import Array, Case
 from tests.native.states import STATE as STATE
 from tests.native.states import i32, state_bytes, states
 

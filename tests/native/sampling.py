@@ -20,7 +20,7 @@ from helios.kernels.catalogue import (
     TOP_CAPACITY,
 )
 from helios.runtime.reference.sampling_rows import SAMPLING_ROW
-from tests.native.harness import Array, Case
+from tests.native.launches import Array, Case
 from tests.native.states import i32, state_bytes, states
 
 

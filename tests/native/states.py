@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.native.harness import Array
+from tests.native.launches import Array
 
 STATE = np.dtype(
     {

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.native import layer_cases, request_cases, sampling
-from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
+from tests.native.company import SCORES, rows_of
+from tests.native.harness import INSTRUCTION_SETS, Case, run
 from tests.native.packings import BF16_FORMAT, Q8_FORMAT, TILED, Packing
 
 CAPACITY = 23
@@ -57,31 +58,6 @@ for name, parameters in _SAMPLING.items():
     )
 for name, kernel in (("score", request_cases.score), ("score_ranked", request_cases.score_ranked)):
     MAKE[name] = partial(kernel, vocab=3001, **_ROWS)
-
-# Operands with a row for each row of the launch.
-TOPS = ("top_tokens", "top_logprobs")
-SCORES = ("out", "rank", *TOPS)
-BY_ROW = (
-    *("x", "tokens", "qkv", "positions", "slot", "logits", "logprobs", "target", "wanted"),
-    *SCORES,
-)
-
-
-def rows_of(case: Case, picked: list[int], capacity: int) -> Case:
-    """The launch with only these rows, in this order, in a larger or equal capacity."""
-    full = case.integers["capacity"]
-
-    def chosen(array: Array) -> Array:
-        padding = np.zeros((capacity - len(picked), *array.shape[1:]), array.dtype)
-        return np.concatenate([array[picked], padding])
-
-    changed = {
-        name: chosen(array)
-        for name, array in case.operands.items()
-        if name in BY_ROW and len(array) == full
-    }
-    changed["rows"] = np.array([len(picked)], np.int32)
-    return case.with_operands(**changed).with_integers(capacity=capacity)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

@@ -128,7 +128,7 @@ def test_linear_silu_mul(
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("packing", Packing)
+@pytest.mark.parametrize("packing", TILED)
 def test_embed(packing: Packing, instruction_set: str) -> None:
     rng = np.random.default_rng(5)
     case, table = layer_cases.embed(rng, packing, rows=6, capacity=7, vocab=50, width=64)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tests.native import layer_cases, request_cases
 from tests.native.harness import INSTRUCTION_SETS, Case, run
+from tests.native.sampled_lanes import PARAMETERS
 from tests.native.states import STATE
 
 F32 = NDArray[np.float32]
@@ -73,22 +74,6 @@ def check(case: Case, instruction_set: str) -> None:
         wide = logits.astype(np.float64)
         logprob = wide[token] - wide.max() - np.log(np.exp(wide - wide.max()).sum())
         np.testing.assert_allclose(got["logprobs"][lane], logprob, rtol=1e-6, atol=1e-6)
-
-
-PARAMETERS: list[dict[str, Any]] = [
-    {"temperature": 0.0},
-    {"temperature": 1.0},
-    {"temperature": 0.7, "min_p": 0.05},
-    {"temperature": 1.0, "top_k": 1},
-    {"temperature": 1.3, "top_k": 50},
-    {"temperature": 1.3, "top_k": 1000},
-    {"temperature": 1.3, "top_k": 2**31 - 1},
-    {"temperature": 0.8, "top_p": 0.9},
-    {"temperature": 5.0, "top_p": 0.999},
-    {"temperature": 1.0, "top_p": 0.0},
-    {"temperature": 1.0, "top_k": 40, "top_p": 0.8, "min_p": 0.02},
-    {"temperature": 1.0, "top_k": 40, "top_p": 0.8, "min_p": 1.0},
-]
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

@@ -7,15 +7,16 @@ the reference reads the inputs that `stage` has brought and leaves the record fo
 from __future__ import annotations
 
 import ctypes
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helios.runtime.device import DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.device import CudaDevice
-from helios.runtime.devices.cuda.transfers import read_in_place
 from helios.runtime.manifest import BufferClass, CudaTarget, Program
 from helios.runtime.reference.device import ReferenceDevice
 from tests.standin_driver.control import Standin
@@ -31,6 +32,9 @@ class PlayedCudaDevice(CudaDevice):
         target: CudaTarget | None,
         modules: Mapping[str, bytes],
     ) -> None:
+        limit = os.environ.get("STANDIN_ROUND_LIMIT_S")
+        if limit is not None:
+            options = replace(options, round_limit_s=float(limit))
         super().__init__(name, options, target, modules)
         self._player = ReferenceDevice()
         self._rounds: deque[tuple[int, int]] = deque()
@@ -56,10 +60,11 @@ class PlayedCudaDevice(CudaDevice):
         if program == self._loaded:
             return  # of calibration
         assert self._plan is not None
-        in_place = read_in_place(self._plan)
         for buffer, planned in enumerate(self._plan.buffers):
             if planned.buffer.buffer_class is BufferClass.INPUT:
-                copy = self.view(buffer, frame) if buffer in in_place else self._copy_of(buffer)
+                copy = (
+                    self.view(buffer, frame) if buffer in self._in_place else self._copy_of(buffer)
+                )
                 self._player.view(buffer, frame)[:] = copy
         for launch in self._player._programs[program][frame]:
             launch()

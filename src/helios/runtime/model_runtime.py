@@ -14,7 +14,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from helios.contract import PreparedContract
-from helios.contract.fields import refuse
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.errors import ExecutionError
@@ -22,7 +21,7 @@ from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
-from helios.runtime.devices.opening import give_up, open_device
+from helios.runtime.devices.opening import DeviceOpening, give_up
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
@@ -31,7 +30,7 @@ from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
-from helios.runtime.targets import deployed_rank, read_manifest, read_modules, runs
+from helios.runtime.targets import deployed_rank, read_manifest, read_modules
 from helios.runtime.tuning import StalledError, run_producers
 from helios.schema import execution_pb2
 
@@ -129,20 +128,17 @@ class ModelRuntime:
         manifest = read_manifest(core, rank)
         modules = read_modules(core, rank)
         check_modules(manifest, modules)
+        opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules, device)
         maps: dict[str, WeightMap] = {}
         try:
-            for name in rank.weight_resources:
-                maps[name] = core.map_weights(name, verify=verify_weights)
-            runtime = cls._build(
-                core.contract,
-                manifest,
-                {name: mapped.content for name, mapped in maps.items()},
-                target,
-                options,
-                capacities,
-                device,
-                modules,
-            )
+            try:
+                for name in rank.weight_resources:
+                    maps[name] = core.map_weights(name, verify=verify_weights)
+            except BaseException:
+                opening.abandon()
+                raise
+            weights = {name: mapped.content for name, mapped in maps.items()}
+            runtime = cls._build(core.contract, manifest, weights, capacities, opening)
         except BaseException:
             for mapped in maps.values():
                 mapped.close()
@@ -167,9 +163,8 @@ class ModelRuntime:
         of cuda targets by id."""
         views = {name: memoryview(content).cast("B") for name, content in weights.items()}
         manifest = decode_manifest(manifest_message)
-        return cls._build(
-            contract, manifest, views, target, options, capacities, device, modules or {}
-        )
+        opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules or {}, device)
+        return cls._build(contract, manifest, views, capacities, opening)
 
     @classmethod
     def _build(
@@ -177,22 +172,17 @@ class ModelRuntime:
         contract: PreparedContract,
         manifest: Manifest,
         weights: Mapping[str, memoryview],
-        target: str,
-        options: DeviceOptions | None,
         capacities: Capacities | None,
-        device: Device | None,
-        modules: Mapping[str, bytes],
+        opening: DeviceOpening,
     ) -> ModelRuntime:
-        if not runs(target, manifest.target):
-            refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
-        chosen = device or open_device(target, options or DeviceOptions(), manifest.cuda, modules)
+        device = opening.take()
         try:
-            return cls(contract, manifest, weights, chosen, capacities or Capacities())
+            return cls(contract, manifest, weights, device, capacities or Capacities())
         except StalledError:
-            give_up(chosen)
+            give_up(device)
             raise
         except BaseException:
-            chosen.close()
+            device.close()
             raise
 
     # ------------------------------------------------------------ rounds

@@ -26,19 +26,3 @@ def check_compiles(case: Case, *, registers: int = 64) -> None:
         taken = resources(kernel)
         assert taken["STACK"] == 0, kernel.function
         assert taken["REG"] <= registers, kernel.function
-
-
-def distinct_slots(rng: np.random.Generator, case: Case, slots: int) -> Case:
-    """The case with slots that are no two lanes', a few of them out of range."""
-    count = len(case.operands["slot"])
-    drawn = rng.permutation(max(slots, count))[:count].astype(np.int32)
-    outside = rng.random(count) < 0.2
-    drawn[outside] = rng.choice([-1, slots, -(2**31), 2**31 - 1], outside.sum())
-    return case.with_operands(slot=drawn)
-
-
-def live(rng: np.random.Generator, case: Case) -> Case:
-    """The case with some of its rows live, none, or more than there can be."""
-    capacity = case.integers["capacity"]
-    rows = int(rng.choice([-3, 0, 1, capacity - 1, capacity, capacity + 1, 2**31 - 1]))
-    return case.with_operands(rows=np.array([rows], np.int32))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ignition.cuda.checked import check, check_compiles, live
+from tests.ignition.cuda.checked import check, check_compiles
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, lowered
 from tests.native import request_cases
+from tests.native.random_lanes import hostile, live
 from tests.native.states import i32
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
@@ -16,17 +17,6 @@ SEEDS = range(6)
 F16 = 7
 # Elements by type: rows that are copied by words of 32 bits and rows that aren't.
 ROWS = [(F16, 96), (F16, 4160), (F16, 77), (1, 64), (1, 30), (9, 48), (9, 5), (6, 24), (6, 3)]
-
-
-def hostile(rng, case, names):
-    """Some numbers of these operands out of range, most of them not."""
-    changed = {}
-    for name in names:
-        array = case.operands[name].copy()
-        wrong = rng.random(array.shape) < 0.15
-        array[wrong] = rng.choice([-(2**31), -1, 0, 4, 5, 12, 13, 2**31 - 1], wrong.sum())
-        changed[name] = array
-    return case.with_operands(**changed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

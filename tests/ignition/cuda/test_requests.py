@@ -5,24 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ignition.cuda.checked import check, check_compiles, distinct_slots, live
+from tests.ignition.cuda.checked import check, check_compiles
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON
 from tests.native import request_cases
-from tests.native.harness import Case
-from tests.native.states import STATE, i32
+from tests.native.launches import Case
+from tests.native.random_lanes import committed, distinct_slots, live, pending, scattered
+from tests.native.states import i32
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
 SEEDS = range(8)
 # Below a warp's lanes, its number, and more than one program's.
 CAPACITIES = [1, 5, 32, 70]
-
-
-def scattered(rng, capacity, size):
-    case = request_cases.scatter_i32(rng, rows=capacity, capacity=capacity, size=size)
-    index = rng.integers(-2, size + 2, capacity)
-    index[rng.random(capacity) < 0.05] = rng.choice([-(2**31), 2**31 - 1])
-    return case.with_operands(index=index.astype(np.int32))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -49,21 +43,6 @@ def test_admission(capacity, seed):
     check(live(rng, distinct_slots(rng, case, capacity)))
 
 
-def pending(rng, kernel, capacity, **extents):
-    """Running, finished and stale lanes."""
-    case = getattr(request_cases, kernel)(rng, rows=capacity, capacity=capacity, **extents)
-    count = len(case.operands["slot"])
-    state = case.operands["state"].view(STATE).reshape(-1)
-    state["finished"] = rng.choice([0, 0, 1, 2], count)
-    state["consumed"] = rng.integers(0, 2**31, count)
-    case = distinct_slots(rng, case, count)
-    held = np.clip(case.operands["slot"], 0, count - 1)
-    generation = state["generation"][held] + rng.choice([0, 0, 0, 1], count)
-    # A slot that isn't there reads as zeros, generation 0 included.
-    generation[rng.random(count) < 0.1] = 0
-    return case.with_operands(generation=generation.astype(np.int32))
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("capacity", CAPACITIES)
 @pytest.mark.parametrize("kernel", ["load_pending", "set_pending"])
@@ -79,25 +58,6 @@ def test_merged_rows(capacity, lanes, seed):
     decoding = int(rng.choice([-1, 0, 1, lanes - 1, lanes, lanes + 5, 2**31 - 1]))
     case = pending(rng, "merge_pending", capacity, lanes=lanes, decode_lanes=decoding)
     check(live(rng, case))
-
-
-def committed(rng, capacity, *, prompt=True):
-    """Lanes that end by a token, by their length, by both and not at all."""
-    case = pending(rng, "commit", capacity)
-    state = case.operands["state"].view(STATE).reshape(-1)
-    state["consumed"] = rng.integers(0, 1000, capacity)
-    state["emitted"] = rng.integers(0, 4, capacity)
-    state["output_limit"] = rng.integers(0, 5, capacity)
-    state["eos_ids"] = rng.integers(-1, 30, (capacity, 16))
-    operands = {
-        **case.operands,
-        "query_length": rng.integers(0, 9, capacity).astype(np.int32),
-        "sampled": rng.choice([0, 1, 1, 5], capacity).astype(np.int32),
-        "tokens": rng.integers(-1, 50, capacity).astype(np.int32),
-    }
-    if not prompt:
-        operands = {n: a for n, a in operands.items() if n not in ("query_length", "sampled")}
-    return Case("commit", operands, case.integers)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

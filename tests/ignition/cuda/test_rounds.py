@@ -9,18 +9,14 @@ import pytest
 
 from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
-from tests.ignition.cuda.checked import distinct_slots
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, fused, resources, run, run_fused
 from tests.ignition.lowered import Recorded
-from tests.native import layer_cases, request_cases, sampling
-from tests.native.harness import Case
-from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
-from tests.native.states import STATE, i32
+from tests.native.packings import BF16_FORMAT, F32_FORMAT
+from tests.native.round_cases import decode, ending, mixed, prefill
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
 SEEDS = range(6)
-VOCABULARY = 43
 
 
 def one_by_one(cases):
@@ -40,84 +36,6 @@ def check(cases):
         for case, after, wanted in zip(cases, got, expected, strict=True):
             for name, array in wanted.items():
                 assert after[name].tobytes() == array.tobytes(), (case.kernel, name)
-
-
-def page_deltas(rng, entries):
-    case = request_cases.scatter_i32(rng, rows=entries, capacity=70, size=90)
-    return case.with_operands(index=rng.integers(-1, 92, 70).astype(np.int32))
-
-
-def forward(rng, tokens, rows, capacity, width, format_):
-    """The embedding of `tokens` and its norm."""
-    extents = {"rows": 0, "capacity": capacity, "width": width}
-    embed = layer_cases.embed(rng, Packing.ROWS_BF16, vocab=VOCABULARY, **extents)[0]
-    embed = embed.with_operands(tokens=tokens, rows=rows)
-    norm = layer_cases.rms_norm(rng, format_=format_, **extents)
-    return embed, norm.with_operands(x=embed.operands["out"], rows=rows)
-
-
-def live(rng, capacity):
-    return i32(int(rng.choice([-1, 0, 1, capacity // 2, capacity])))
-
-
-def running(rng, case):
-    """The launch over lanes that run, have finished or are stale."""
-    state = case.operands["state"].view(STATE).reshape(-1)
-    count = len(state)
-    state["finished"] = rng.choice([0, 0, 0, 1], count)
-    state["pending_token"] = rng.integers(-1, VOCABULARY + 1, count)
-    case = distinct_slots(rng, case, count)
-    held = np.clip(case.operands["slot"], 0, count - 1)
-    generation = state["generation"][held] + rng.choice([0, 0, 0, 1], count)
-    return case.with_operands(generation=generation.astype(np.int32))
-
-
-def decode(rng, capacity, width, format_=BF16_FORMAT):
-    pending = running(rng, request_cases.load_pending(rng, rows=0, capacity=capacity))
-    pending = pending.with_operands(rows=live(rng, capacity))
-    tokens, rows = pending.operands["tokens"], pending.operands["rows"]
-    entries = int(rng.choice([0, 1, 40, 70]))
-    return [
-        page_deltas(rng, entries), pending, *forward(rng, tokens, rows, capacity, width, format_)
-    ]  # fmt: skip
-
-
-def mixed(rng, capacity, width):
-    merge = request_cases.merge_pending(
-        rng, rows=0, capacity=capacity, lanes=3, decode_lanes=int(rng.choice([-1, 0, 2, 3, 9]))
-    )
-    merge = running(rng, merge).with_operands(
-        rows=live(rng, capacity), tokens=rng.integers(-1, VOCABULARY + 1, capacity).astype("i4")
-    )
-    tokens, rows = merge.operands["out_tokens"], merge.operands["rows"]
-    return [page_deltas(rng, 5), merge, *forward(rng, tokens, rows, capacity, width, BF16_FORMAT)]
-
-
-def prefill(rng, capacity, width):
-    tokens = rng.integers(-1, VOCABULARY + 1, capacity).astype(np.int32)
-    rows = live(rng, capacity)
-    return [page_deltas(rng, 5), *forward(rng, tokens, rows, capacity, width, BF16_FORMAT)]
-
-
-def ending(rng, capacity, *, prompt):
-    """`count_sampled` and `commit` of lanes whose penalties, bad words and ends differ."""
-    count = sampling.count_sampled(rng, capacity=capacity, vocab=VOCABULARY)
-    count = running(rng, count).with_operands(
-        rows=live(rng, capacity), sampled=rng.choice([0, 1, 1], capacity).astype(np.int32)
-    )
-    state = count.operands["state"].view(STATE).reshape(-1)
-    state["output_limit"], state["emitted"] = 3, rng.integers(0, 3, capacity)
-    state["eos_ids"] = rng.integers(-1, VOCABULARY, (capacity, 16))
-    commit = request_cases.commit(rng, rows=0, capacity=capacity)
-    shared = ("rows", "slot", "generation", "sampled", "tokens", "state")
-    commit = commit.with_operands(**{name: count.operands[name] for name in shared})
-    if prompt:
-        return [count, commit]
-    absent = ("sampled", "query_length")
-    return [
-        Case(c.kernel, {n: a for n, a in c.operands.items() if n not in absent}, c.integers)
-        for c in (count, commit)
-    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -14,24 +14,12 @@ from helios.errors import ContractError
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, lowered, run
 from tests.ignition.cuda.sampled import check, run_small
 from tests.native import request_cases
-from tests.native.harness import Case
 from tests.native.reference import by_reference
+from tests.native.sampled_lanes import PARAMETERS, every_parameter
 from tests.native.states import STATE, i32
-from tests.native.test_sampling import PARAMETERS, uniform
+from tests.native.test_sampling import uniform
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
-
-
-def every_parameter(seed: int, vocab: int, **given: float) -> Case:
-    """A launch whose lanes sample with different parameters."""
-    rng = np.random.default_rng([seed, vocab])
-    lanes = len(PARAMETERS)
-    case = request_cases.sample(rng, rows=lanes, capacity=lanes, vocab=vocab, stride=vocab + 3)
-    state = case.operands["state"].view(STATE).reshape(-1)
-    for row, parameters in zip(state, PARAMETERS, strict=True):
-        for name, value in (parameters | given).items():
-            row[name] = value
-    return case
 
 
 @pytest.mark.parametrize(("vocab", "seed"), [(1, 0), (17, 0), (64, 0), (600, 0), (600, 1)])

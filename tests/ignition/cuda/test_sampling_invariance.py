@@ -10,8 +10,8 @@ import pytest
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, lowered, resources
 from tests.ignition.cuda.sampled import run_small
 from tests.native import request_cases, sampling
-from tests.native.harness import Case
-from tests.native.test_invariance import SCORES, rows_of
+from tests.native.company import SCORES, rows_of
+from tests.native.launches import Case
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 

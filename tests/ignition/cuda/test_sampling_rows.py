@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from helios.runtime.reference.sampling_rows import SAMPLING_ROW
-from tests.ignition.cuda.checked import check, check_compiles, distinct_slots, live
+from tests.ignition.cuda.checked import check, check_compiles
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON
 from tests.native import sampling
-from tests.native.harness import Case
-from tests.native.states import STATE, i32
+from tests.native.launches import Case
+from tests.native.random_lanes import counted, distinct_slots, live
+from tests.native.states import i32
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -77,23 +78,6 @@ def test_each_buffer_has_its_own_number_of_slots(kernel, short):
     case = getattr(sampling, kernel)(np.random.default_rng(4), capacity=4, vocab=40)
     if short in case.operands:
         check(case.with_operands(**{short: case.operands[short][:2].copy()}))
-
-
-def counted(rng, capacity, vocab):
-    """Lanes that run or don't, sample or don't, with and without penalties and bad words."""
-    case = sampling.count_sampled(rng, capacity=capacity, vocab=vocab)
-    state = case.operands["state"].view(STATE).reshape(-1)
-    state["finished"] = rng.choice([0, 0, 0, 1, 2], capacity)
-    state["repetition_penalty"] = rng.choice([0.0, 1.0, -0.0, 0.5, np.nan], capacity)
-    state["frequency_penalty"] = rng.choice([0.0, 0.0, 1.0], capacity)
-    case.operands["token_counts"][:, 0] = 2**31 - 1  # counts wrap
-    case = distinct_slots(rng, case, capacity)
-    held = np.clip(case.operands["slot"], 0, capacity - 1)
-    return case.with_operands(
-        generation=(state["generation"][held] + rng.choice([0, 0, 0, 1], capacity)).astype("i4"),
-        sampled=rng.choice([0, 1, 1, -1], capacity).astype(np.int32),
-        tokens=rng.choice([-1, 0, 0, 1, vocab - 1, vocab], capacity).astype(np.int32),
-    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

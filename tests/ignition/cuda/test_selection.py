@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.ignition.cuda.checked import check, check_compiles, live
+from tests.ignition.cuda.checked import check, check_compiles
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON
-from tests.native import layer_cases, request_cases
+from tests.native import request_cases
+from tests.native.random_lanes import live, selected
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -18,22 +19,6 @@ SEEDS = range(8)
 @pytest.mark.parametrize(("start", "limit"), [(0, 40), (0, 1), (7, 9), (32, 3), (40, 4)])
 def test_slices(rows, start, limit):
     check(request_cases.slice_rows(rows=rows, capacity=32, start=start, limit=limit))
-
-
-def selected(rng, capacity, packed, width):
-    """Lanes without rows, lanes that don't sample, lengths that end past the packed rows."""
-    case = layer_cases.select_last(
-        rng, rows=capacity, capacity=capacity, packed_capacity=packed, width=width
-    )
-    lengths = rng.integers(0, max(2, 3 * packed // capacity), capacity)
-    strange = rng.random(capacity) < 0.1
-    lengths[strange] = rng.choice([-(2**31), -1, 0, packed, packed + 1], strange.sum())
-    if rng.random() < 0.2:
-        lengths[rng.integers(capacity)] = 2**31 - 1
-    return case.with_operands(
-        query_length=lengths.astype(np.int32),
-        sample=rng.choice([0, 1, 1, -1], capacity).astype(np.int32),
-    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,12 +7,16 @@ need.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from helios.contract.fields import refuse
 from helios.errors import ContractError
 from helios.runtime.device import Device, DeviceOptions
-from helios.runtime.manifest import CudaTarget
+from helios.runtime.manifest import CudaTarget, Manifest
+from helios.runtime.targets import runs
 
 # Devices that were given up: their threads may still use their memory, and closing them would wait
 # for what never completes. The process that was to serve ends instead.
@@ -45,6 +49,41 @@ def open_device(
         where="target",
         remedy="Choose cpu, reference or a cuda target like cuda:sm_90",
     )
+
+
+class DeviceOpening:
+    """A device that is being opened for a manifest, on a thread of its own where that takes a
+    while: what else there is to load is loaded meanwhile. `device` is one that is open already.
+    Ends with `take` or with `abandon`. Raises ContractError for another target's manifest."""
+
+    def __init__(
+        self,
+        target: str,
+        options: DeviceOptions,
+        manifest: Manifest,
+        modules: Mapping[str, bytes],
+        device: Device | None = None,
+    ) -> None:
+        if not runs(target, manifest.target):
+            refuse("target", f"the manifest is for {manifest.target!r}, not {target!r}")
+        self._open = partial(open_device, target, options, manifest.cuda, modules)
+        self._given = device
+        self._opened: Future[Device] | None = None
+        if device is None and manifest.cuda is not None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="helios-device")
+            self._opened = pool.submit(self._open)
+            pool.shutdown(wait=False)
+
+    def take(self) -> Device:
+        """The device. Raises what `open_device` raises."""
+        if self._given is not None:
+            return self._given
+        return self._open() if self._opened is None else self._opened.result()
+
+    def abandon(self) -> None:
+        """Closes what was opened here, if anything was."""
+        if self._opened is not None and self._opened.exception() is None:
+            self._opened.result().close()
 
 
 def give_up(device: Device) -> None:

@@ -1,15 +1,16 @@
 """The differ: runs a device and the reference in lockstep and names the first wrong launch.
 
 `LockstepDevice` is a device itself, so a `ModelRuntime` drives it with any rounds, an oracle's
-included. It cuts each program into programs of one launch. Before a launch the reference takes
-over the candidate's operands; after it, what both wrote is compared. So an error is found where
-it arises, within the tolerance of one kernel, and not where it has grown. What measures the
-machine runs on the candidate alone. Tests use it, and `helios verify --replay`.
+included. It cuts each program into steps of one launch, or on cuda targets of those launches whose
+work the same nodes do. Before a step the reference takes over the candidate's operands; after it,
+what both wrote is compared. So an error is found where it arises, within the tolerance of one
+kernel, and not where it has grown. What measures the machine runs on the candidate alone. Tests use
+it, and `helios verify --replay`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from helios.contract.enums import AccessMode
 from helios.errors import ExecutionError
 from helios.kernels.catalogue import MEASURING
 from helios.runtime.device import AvailableMemory, Device, MemoryPlan
-from helios.runtime.manifest import BufferClass, DType, Launch, Program
+from helios.runtime.manifest import BufferClass, DType, Launch, Operand, Program
 from helios.runtime.reference.device import ReferenceDevice
 
 # Largest error of one launch, relative to the largest magnitude in the row: rounding to the
@@ -72,7 +73,9 @@ class LockstepDevice:
         self._tolerances = tolerances
         self._plan: MemoryPlan | None = None
         self._programs: list[Program] = []
-        self._first_launch: list[int] = []
+        # Of each program, each step's first launch and launches; and its first step of all.
+        self._cuts: list[list[tuple[int, tuple[Launch, ...]]]] = []
+        self._first_step: list[int] = []
         self._steps = 0
         self._completed = 0
         self._timings: dict[int, tuple[int, int]] = {}
@@ -102,27 +105,30 @@ class LockstepDevice:
         return self._candidate.view(buffer, frame)
 
     def load(self, programs: Sequence[Program]) -> None:
-        """Loads each launch as a program of its own on both devices."""
+        """Loads each step as a program of its own on both devices."""
         steps: list[Program] = []
         for program in programs:
-            self._first_launch.append(len(steps))
+            cuts = list(_cut(program))
+            self._cuts.append(cuts)
+            self._first_step.append(len(steps))
             steps.extend(
-                replace(program, name=f"{program.name}[{index}]", launches=(launch,))
-                for index, launch in enumerate(program.launches)
+                replace(program, name=f"{program.name}[{index}]", launches=launches)
+                for index, launches in cuts
             )
         self._programs.extend(programs)
         self._candidate.load(steps)
         self._reference.load(steps)
 
     def submit(self, program: int, frame: int, sequence: int) -> None:
-        """Runs a program launch by launch, comparing until the first difference."""
+        """Runs a program step by step, comparing until the first difference."""
         begin = end = 0
-        for index, launch in enumerate(self._programs[program].launches):
-            step = self._first_launch[program] + index
+        for number, (index, launches) in enumerate(self._cuts[program]):
+            step = self._first_step[program] + number
             self._steps += 1
-            compare = self.first_difference is None and launch.kernel.name not in MEASURING
+            measures = any(launch.kernel.name in MEASURING for launch in launches)
+            compare = self.first_difference is None and not measures
             if compare:
-                self._take_over(launch, frame)
+                self._take_over(launches, frame)
             self._candidate.submit(step, frame, self._steps)
             if not self._candidate.wait(self._steps, _LAUNCH_TIMEOUT_MS):
                 raise ExecutionError(
@@ -135,7 +141,7 @@ class LockstepDevice:
             if compare:
                 self._reference.submit(step, frame, self._steps)
                 self._reference.wait(self._steps, 0)
-                self._compare(self._programs[program].name, index, launch, frame)
+                self._compare(self._programs[program].name, index, launches, frame)
         self._completed = sequence
         self._timings[sequence] = (begin, end)
 
@@ -149,39 +155,55 @@ class LockstepDevice:
         with np.errstate(invalid="ignore", over="ignore"):
             return self._candidate.read_buffer(buffer, frame)
 
-    def _take_over(self, launch: Launch, frame: int) -> None:
+    def _take_over(self, launches: Sequence[Launch], frame: int) -> None:
         """Copies the candidate's operands, written ones included (a kernel may write a part), to
         the reference."""
         buffers = self._planned().buffers
-        for index in {operand.buffer for operand in launch.operands if operand is not None}:
+        named = {o.buffer for launch in launches for o in launch.operands if o is not None}
+        for index in named:
             if buffers[index].buffer.buffer_class is not BufferClass.WEIGHT:
                 values = self._read(index, frame)
                 self._reference.array(index, frame)[:] = values.reshape(-1)
 
-    def _compare(self, program: str, index: int, launch: Launch, frame: int) -> None:
-        """Compares what a launch wrote and keeps the first difference."""
-        for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
-            if operand is None or operand.access is AccessMode.READ:
-                continue
-            buffer = self._planned().buffers[operand.buffer].buffer
-            got = self._read(operand.buffer, frame)
-            expected = self._reference.read_buffer(operand.buffer, frame)
-            errors = row_errors(got, expected)
-            worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
-            if not errors[worst] <= self._tolerances.get(buffer.dtype, 0.0):
-                self.first_difference = Difference(
-                    program=program,
-                    launch=index,
-                    kernel=launch.kernel.name,
-                    operand=spec.name,
-                    buffer=buffer.name,
-                    index=tuple(int(place) for place in worst),
-                    expected=float(expected[worst]),
-                    got=float(got[worst]),
-                    error=float(errors[worst]),
-                )
-                return
-        self.compared += 1
+    def _compare(self, program: str, first: int, launches: Sequence[Launch], frame: int) -> None:
+        """Compares what a step wrote and keeps the first difference."""
+        written = _written(launches)
+        for offset, launch in enumerate(launches):
+            for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
+                if operand is None or operand.access is AccessMode.READ:
+                    continue
+                if operand.buffer not in written:
+                    continue  # within the step
+                found = self._difference(operand, frame)
+                if found is not None:
+                    place, expected, got, error = found
+                    self.first_difference = Difference(
+                        program=program,
+                        launch=first + offset,
+                        kernel=launch.kernel.name,
+                        operand=spec.name,
+                        buffer=self._planned().buffers[operand.buffer].buffer.name,
+                        index=place,
+                        expected=expected,
+                        got=got,
+                        error=error,
+                    )
+                    return
+        self.compared += len(launches)
+
+    def _difference(
+        self, operand: Operand, frame: int
+    ) -> tuple[tuple[int, ...], float, float, float] | None:
+        """Index, both values and error of the worst element, if it is out of bounds."""
+        buffer = self._planned().buffers[operand.buffer].buffer
+        got = self._read(operand.buffer, frame)
+        expected = self._reference.read_buffer(operand.buffer, frame)
+        errors = row_errors(got, expected)
+        worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
+        if errors[worst] <= self._tolerances.get(buffer.dtype, 0.0):
+            return None
+        place = tuple(int(axis) for axis in worst)
+        return place, float(expected[worst]), float(got[worst]), float(errors[worst])
 
     def completed(self) -> int:
         """The last sequence that has run."""
@@ -223,6 +245,31 @@ class LockstepDevice:
         """Closes both devices."""
         self._candidate.close()
         self._reference.close()
+
+
+def _cut(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
+    """Steps: the number of their first launch, and their launches. On targets without nodes each
+    launch is one; else those without nodes belong to the next that has some."""
+    has_nodes = any(launch.nodes for launch in program.launches)
+    first = 0
+    for number, launch in enumerate(program.launches):
+        if launch.nodes or not has_nodes:
+            yield first, program.launches[first : number + 1]
+            first = number + 1
+
+
+def _written(launches: Sequence[Launch]) -> set[int]:
+    """Buffers that hold what a step wrote when it is over: where nodes do the work of several
+    launches, what they don't write themselves isn't anywhere."""
+    nodes = [node for launch in launches for node in launch.nodes]
+    if not nodes:
+        return {o.buffer for launch in launches for o in launch.operands if o is not None}
+    return {
+        argument.buffer
+        for node in nodes
+        for argument in node.arguments
+        if isinstance(argument, Operand) and argument.access is not AccessMode.READ
+    }
 
 
 def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:

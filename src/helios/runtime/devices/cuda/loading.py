@@ -20,11 +20,11 @@ from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.devices.cuda.graphs import GraphBuilder
 from helios.runtime.devices.cuda.pinned import Frames
 from helios.runtime.devices.cuda.transfers import (
+    Moved,
     Rows,
-    read_in_place,
+    moved_buffers,
     record_rows,
     stage_rows,
-    used_buffers,
 )
 from helios.runtime.manifest import BufferClass, CudaTarget, Program
 
@@ -45,18 +45,24 @@ class LoadedProgram:
 
 
 class Loader:
-    """Loads programs over memory that is taken. `tables_nbytes` is the device memory that the
-    tables take beside the plan's."""
+    """Loads programs over memory that is taken. Nodes read the buffers `in_place` in the frames;
+    `tables_nbytes` is the device memory that the tables take beside the plan's."""
 
     def __init__(
-        self, gpu: Gpu, plan: MemoryPlan, arenas: Arenas, frames: Frames, functions: Functions
+        self,
+        gpu: Gpu,
+        plan: MemoryPlan,
+        arenas: Arenas,
+        frames: Frames,
+        functions: Functions,
+        in_place: frozenset[int],
     ) -> None:
         self._gpu = gpu
         self._plan = plan
         self._arenas = arenas
         self._frames = frames
         self._functions = functions
-        self._in_place = read_in_place(plan)
+        self._in_place = in_place
         self._resolver = ArgumentResolver(gpu, plan, self._address, self._in_place)
         self._builder = GraphBuilder(gpu)
         self.tables_nbytes = 0
@@ -70,7 +76,7 @@ class Loader:
             (program.name, self._nodes(program)) for program in programs
         ]
         named.append(("of calibration", []))
-        used = [used_buffers(program, self._plan) for program in programs]
+        used = [moved_buffers(program, self._plan) for program in programs]
         used.append({kind: [] for kind in BufferClass if kind.framed})
         tables = self._tables(used)
         loaded: list[LoadedProgram] = []
@@ -128,9 +134,9 @@ class Loader:
         ]
         return _transport_node(function, tables, values)
 
-    def _tables(self, used: Sequence[Mapping[BufferClass, list[int]]]) -> _Tables:
+    def _tables(self, used: Sequence[Mapping[BufferClass, list[Moved]]]) -> _Tables:
         """Makes the tables of all programs and brings them to the GPU, equal ones once."""
-        plan, frames, copies = self._plan, self._frames, self._arenas.addresses
+        frames, copies = self._frames, self._arenas.addresses
         places: dict[bytes, int] = {}
         contents: list[Rows] = []
         at = _WORDS_NBYTES
@@ -147,15 +153,14 @@ class Loader:
         stages: list[list[tuple[int, int]]] = []
         records: list[list[tuple[int, int]]] = []
         for kinds in used:
-            staged = [b for b in kinds[BufferClass.INPUT] if b not in self._in_place]
+            inputs = kinds[BufferClass.INPUT]
+            staged = [one for one in inputs if one.buffer not in self._in_place]
             completed = kinds[BufferClass.COMPLETION]
-            for made, rows_of, buffers in (
+            for made, rows_of, moved in (
                 (stages, stage_rows, staged),
                 (records, record_rows, completed),
             ):
-                made.append(
-                    [place(rows_of(buffers, plan, frames, copies, f)) for f in range(FRAMES)]
-                )
+                made.append([place(rows_of(moved, frames, copies, f)) for f in range(FRAMES)])
         content = np.zeros(at, np.uint8)
         for rows, begin in zip(contents, places.values(), strict=True):
             content[begin : begin + rows.nbytes] = rows.view(np.uint8).reshape(-1)

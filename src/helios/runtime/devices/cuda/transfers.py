@@ -1,13 +1,15 @@
 """Which bytes of a frame a program's graph moves: the tables of `stage` and `record`.
 
 A program's table lists what it reads of the INPUT buffers, or what it writes of the COMPLETION
-buffers, in ranges that a CTA copies; equal tables are one. Large inputs that few rounds fill
-(grammar masks, histograms) aren't copied: kernels read them in the frame's pinned memory.
+buffers, in ranges that a CTA copies; equal tables are one. Large inputs that one launch reads
+aren't copied: it reads them in the frame's pinned memory, and most have room for far more than a
+round brings (deltas, grammar masks, histograms).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,61 +17,87 @@ from numpy.typing import NDArray
 
 from helios.runtime.device import MemoryPlan
 from helios.runtime.devices.cuda.pinned import Frames
-from helios.runtime.manifest import BufferClass, Program
+from helios.runtime.manifest import BufferClass, LeadingCount, Program
 
 # Bytes of one range at most, and what its addresses and length are multiples of.
 RANGE_NBYTES: Final = 8192
 _UNIT_NBYTES: Final = 16
-# Inputs of more bytes are read in place.
-IN_PLACE_NBYTES: Final = 64 << 10
+# Inputs of more bytes are read in place, if at all possible.
+IN_PLACE_NBYTES: Final = 4 << 10
 # Ranges this close in both memories travel as one: what lies between them does no harm.
 _GAP_NBYTES: Final = 512
+# The kernel whose operands are entries of deltas, not rows.
+_TAKES_ENTRIES: Final = "scatter_i32"
 
 Rows = NDArray[np.int64]
 
 
-def read_in_place(plan: MemoryPlan) -> frozenset[int]:
-    """INPUT buffers that kernels read where the host writes them."""
-    return frozenset(
+def read_in_place(programs: Iterable[Program], plan: MemoryPlan) -> frozenset[int]:
+    """INPUT buffers that kernels read where the host writes them: large ones that no program reads
+    in more than one launch."""
+    large = {
         index
         for index, planned in enumerate(plan.buffers)
         if planned.buffer.buffer_class is BufferClass.INPUT and planned.nbytes > IN_PLACE_NBYTES
-    )
-
-
-def used_buffers(program: Program, plan: MemoryPlan) -> dict[BufferClass, list[int]]:
-    """INPUT and COMPLETION buffers that the launches name, ascending."""
-    used = {
-        operand.buffer
-        for launch in program.launches
-        for operand in launch.operands
-        if operand is not None
     }
-    kinds: dict[BufferClass, list[int]] = {kind: [] for kind in BufferClass if kind.framed}
+    for program in programs:
+        read: set[int] = set()
+        for launch in program.launches:
+            named = {operand.buffer for operand in launch.operands if operand is not None}
+            large -= named & read
+            read |= named
+    return frozenset(large)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A buffer, and how many of its first bytes a program's rounds move."""
+
+    buffer: int
+    nbytes: int
+
+
+def moved_buffers(program: Program, plan: MemoryPlan) -> dict[BufferClass, list[Moved]]:
+    """INPUT and COMPLETION buffers that the launches name, ascending. Their rows are those of
+    lanes, packed tokens or slots, so programs for few don't move what others have room for."""
+    rows = max(
+        program.batch_capacity,
+        program.packed_token_capacity,
+        plan.counts.get(LeadingCount.REQUEST_SLOTS, 0),
+    )
+    records = max(program.batch_capacity, program.packed_token_capacity)
+    whole: set[int] = set()
+    used: set[int] = set()
+    for launch in program.launches:
+        named = {operand.buffer for operand in launch.operands if operand is not None}
+        used |= named
+        if launch.kernel.name == _TAKES_ENTRIES:
+            whole |= named
+    moved: dict[BufferClass, list[Moved]] = {kind: [] for kind in BufferClass if kind.framed}
     for buffer in sorted(used):
-        kind = plan.buffers[buffer].buffer.buffer_class
-        if kind.framed:
-            kinds[kind].append(buffer)
-    return kinds
+        planned = plan.buffers[buffer]
+        kind = planned.buffer.buffer_class
+        if not kind.framed:
+            continue
+        nbytes = planned.nbytes
+        if buffer not in whole:
+            most = records if kind is BufferClass.COMPLETION else rows
+            nbytes = min(nbytes, most * (nbytes // planned.shape[0]))
+        moved[kind].append(Moved(buffer, nbytes))
+    return moved
 
 
-def stage_rows(
-    buffers: Iterable[int], plan: MemoryPlan, frames: Frames, copies: list[int], frame: int
-) -> Rows:
+def stage_rows(inputs: Iterable[Moved], frames: Frames, copies: Sequence[int], frame: int) -> Rows:
     """The table that brings a frame's inputs to their device copies, at `copies` by buffer."""
     return _rows(
-        (frames.address(buffer, frame), copies[buffer], plan.buffers[buffer].nbytes)
-        for buffer in buffers
+        (frames.address(one.buffer, frame), copies[one.buffer], one.nbytes) for one in inputs
     )
 
 
-def record_rows(
-    buffers: Iterable[int], plan: MemoryPlan, frames: Frames, copies: list[int], frame: int
-) -> Rows:
+def record_rows(record: Iterable[Moved], frames: Frames, copies: Sequence[int], frame: int) -> Rows:
     """The table that brings a record to a frame."""
     return _rows(
-        (copies[buffer], frames.address(buffer, frame), plan.buffers[buffer].nbytes)
-        for buffer in buffers
+        (copies[one.buffer], frames.address(one.buffer, frame), one.nbytes) for one in record
     )
 
 

@@ -1,0 +1,127 @@
+"""What is known of the rounds in flight: which have run, when, and what has failed.
+
+The last kernel of a round releases its sequence in a word of pinned memory; the driver knows of
+errors. The first failure is kept: nothing that comes after it can be believed. `CudaDevice` asks.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from helios.errors import ExecutionError
+from helios.runtime.devices.cuda.clock import GpuClock
+from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, failure
+from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
+
+# Between two looks at a round's word, and at what the driver says of the stream.
+_LOOK_S: Final = 20e-6
+QUERY_NS: Final = 5_000_000
+
+
+class RoundWatch:
+    """Rounds that have been submitted. `word` holds the last sequence that has run; a round that
+    takes longer than the limit is taken for one that never ends."""
+
+    def __init__(self, gpu: Gpu, frames: Frames, limit_ns: int) -> None:
+        self._gpu = gpu
+        self._limit_ns = limit_ns
+        self._times = frames.times
+        self._clock = GpuClock()
+        self._submitted_ns = [0] * TIMED_SEQUENCES
+        self._submitted = 0
+        self._seen = 0  # the last sequence that somebody has seen completed, and when
+        self._seen_ns = 0
+        self.word = frames.completed
+        self.failure: ExecutionError | None = None
+
+    def begin(self, sequence: int) -> None:
+        """A round is about to be launched."""
+        self._submitted_ns[sequence % TIMED_SEQUENCES] = time.monotonic_ns()
+
+    def begun(self, sequence: int) -> None:
+        """It has been."""
+        self._submitted = sequence
+
+    def completed(self) -> int:
+        """The last sequence that has run. Raises the failure, if there is one."""
+        if self.failure is not None:
+            raise self.failure
+        completed: int = self.word[0]
+        if completed > self._seen:
+            self._seen, self._seen_ns = completed, time.monotonic_ns()
+        return completed
+
+    def wait(self, sequence: int, timeout_ms: int) -> bool:
+        """Looks at the word again and again, sleeping without the GIL."""
+        if self.completed() >= sequence:
+            return True
+        word, sleep, clock = self.word, time.sleep, time.monotonic_ns
+        deadline = clock() + timeout_ms * 1_000_000
+        query = clock() + QUERY_NS
+        while word[0] < sequence:
+            sleep(_LOOK_S)
+            now = clock()
+            if now >= query:
+                self.look(now)
+                query = now + QUERY_NS
+            if now >= deadline:
+                break
+        return self.completed() >= sequence
+
+    def look(self, now_ns: int) -> None:
+        """Raises what the driver knows of the rounds, or that one doesn't end."""
+        (status,) = self._gpu.driver.cuStreamQuery(self._gpu.stream)
+        running = self.word[0] + 1
+        if running > self._submitted:
+            return
+        if status == SUCCESS:
+            raise self.fail(
+                ExecutionError(
+                    "its kernels ended without releasing its sequence",
+                    where=f"round {running}",
+                    remedy="Prepare the core again with this version of Ignition",
+                )
+            )
+        if status != NOT_READY:
+            raise self.fail(failure(self._gpu.driver, int(status), f"running round {running}"))
+        began = max(self._seen_ns, self._submitted_ns[running % TIMED_SEQUENCES])
+        if now_ns - began > self._limit_ns:
+            raise self.fail(
+                ExecutionError(
+                    f"hasn't ended after {self._limit_ns / 1e9:g} s",
+                    where=f"round {running}",
+                    remedy="Start again; where it comes back, report it with the core's digest",
+                )
+            )
+
+    def fail(self, error: ExecutionError) -> ExecutionError:
+        """Keeps the first failure; returns it."""
+        if self.failure is None:
+            self.failure = error
+        return self.failure
+
+    def timing(self, sequence: int) -> tuple[int, int]:
+        """(start_ns, end_ns) as the GPU stamped them, on the host's clock."""
+        completed = self.completed()
+        if not self._submitted - TIMED_SEQUENCES < sequence <= completed:
+            raise ExecutionError(
+                f"sequence {sequence} is not among the last {TIMED_SEQUENCES}",
+                where="cuda device",
+                remedy="Read a round's timing soon after it completes",
+            )
+        start, end = self._times[sequence % TIMED_SEQUENCES].tolist()
+        submitted_ns = self._submitted_ns[sequence % TIMED_SEQUENCES]
+        return self._clock.times(submitted_ns, start, end, self._seen_ns)
+
+    def calibrate(self, sequence: int) -> None:
+        """Tells the GPU's clock by a round that has run and has just been seen to."""
+        start, end = self._times[sequence % TIMED_SEQUENCES].tolist()
+        submitted_ns = self._submitted_ns[sequence % TIMED_SEQUENCES]
+        self._clock.calibrate(submitted_ns, start, end, time.monotonic_ns())
+
+    def forget(self) -> None:
+        """Sequences begin anew."""
+        self.word[0] = 0
+        self._submitted = self._seen = 0
