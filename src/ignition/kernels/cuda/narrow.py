@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ignition.kernels.cuda.prefetch import bring_rows
-from ignition.kernels.cuda.rows import inverse_rms, row_sum
+from ignition.kernels.cuda.rows import inverse_root, row_sum
 
 # Values of EPILOGUE, as in `projection`.
 BF16 = 0
@@ -165,7 +165,7 @@ def project_narrow(
                 k = i * 64 + tl.arange(0, 64)
                 block = _read(x_at, k, K, present, K % 64 == 0)
                 chunks = chunks + (block,)  # noqa: RUF005
-            inverse = inverse_rms(_sum_of_squares(chunks, BM, CHUNKS, PADDED), K, epsilon)
+            inverse = inverse_root(_sum_of_squares(chunks, BM, CHUNKS, PADDED), K, epsilon)
         WIDTH: tl.constexpr = N // 2 if EPILOGUE == 3 else N
         BW: tl.constexpr = BN // 2 if EPILOGUE == 3 else BN
         at_output = tl.program_id(0) * BW + tl.arange(0, BW)

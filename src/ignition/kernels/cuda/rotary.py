@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ignition.kernels.cuda.rows import inverse_rms, row_sum
+from ignition.kernels.cuda.rows import inverse_root, row_sum
 
 F16_LIMIT: tl.constexpr = tl.constexpr(65504.0)
 
@@ -47,7 +47,7 @@ def normalised_halves(first, second, weight, epsilon, HEADS: tl.constexpr, D: tl
     """Both halves of heads [HEADS, D / 2], normalised head by head."""
     column = tl.arange(0, D // 2)
     squares = row_sum(first * first + second * second, HEADS, D // 2)
-    inverse = inverse_rms(squares, D, epsilon)[:, None]
+    inverse = inverse_root(squares, D, epsilon)[:, None]
     first = first * inverse * tl.load(weight + column)[None, :]
     return first, second * inverse * tl.load(weight + D // 2 + column)[None, :]
 
@@ -114,7 +114,7 @@ def rope_and_cache(
         second = tl.load(at + HALF, mask=mask, other=0.0)
         if Q_NORM | K_NORM:
             squares = row_sum(first * first + second * second, HEADS, HALF)
-            inverse = inverse_rms(squares, D, epsilon)
+            inverse = inverse_root(squares, D, epsilon)
             normed = (is_query & Q_NORM) | (is_key & K_NORM)
             inverse = tl.where(normed, inverse, 1.0)[:, None]
             first = first * inverse * first_factor

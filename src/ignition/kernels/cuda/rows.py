@@ -26,9 +26,15 @@ def row_sum(x, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def inverse_rms(sum_of_squares, width, epsilon):
+def inverse_root(sum_of_squares, width, epsilon):
     """1 / sqrt(mean of squares + epsilon)."""
     return 1.0 / tl.sqrt_rn(sum_of_squares / width + epsilon)
+
+
+@triton.jit
+def inverse_rms(x, width, epsilon, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """`inverse_root` of each row of x [ROWS, WIDTH], zeros past `width`."""
+    return inverse_root(row_sum(x * x, ROWS, WIDTH), width, epsilon)
 
 
 @triton.jit
@@ -67,7 +73,6 @@ def rms_norm(
         at = row[:, None].to(tl.int64) * WIDTH + column[None, :]
         mask = (row < live)[:, None] & inside[None, :]
         values = tl.load(x + at, mask=mask, other=0.0)
-        squares = row_sum(values * values, ROWS, PADDED)
-        inverse = inverse_rms(squares, WIDTH, epsilon)
+        inverse = inverse_rms(values, WIDTH, epsilon, ROWS, PADDED)
         result = values * inverse[:, None] * factor[None, :]
         tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
