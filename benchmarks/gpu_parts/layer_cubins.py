@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,10 @@ def compile_plans(folder: Path, models: list[str], rows: list[int], processes: i
                     {"model": geometry.name, "rows": count, "way": way.name, "parts": way.parts}
                     | {"launches": [_described(kernel, window) for kernel, window in kernels]}
                 )
-    with ProcessPoolExecutor(processes) as pool:
-        compiled = pool.map(_compile_one, [folder] * len(requests), requests.values())
-        done = dict(zip(requests, compiled, strict=True))
+    # Kernels can't be sent to another process; a fork has them.
+    _requests.update(requests)
+    with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
+        done = dict(zip(requests, pool.map(partial(_compile_one, folder), requests), strict=True))
     for name, refused in done.items():
         if isinstance(refused, str):
             print(f"refused: {name}: {refused}")
@@ -52,7 +55,11 @@ def compile_plans(folder: Path, models: list[str], rows: list[int], processes: i
     print(f"{len(kernels)} kernels, {len(fitting)} ways")
 
 
-def _compile_one(folder: Path, request: KernelRequest) -> dict[str, Any] | str:
+_requests: dict[str, KernelRequest] = {}
+
+
+def _compile_one(folder: Path, name: str) -> dict[str, Any] | str:
+    request = _requests[name]
     try:
         compiled = compile(request)
     except ContractError as error:

@@ -186,13 +186,13 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):
-        return tried
+        return tried + _large_matrices(rows, roles)
     tried += [
         Way("norms apart", without=NORM_FUSIONS),
         Way("no narrow kernels", narrow=dict.fromkeys(roles)),
         Way("one part", parts=1),
     ]
-    for change in ({"ask": False}, {"early": False}):
+    for change in ({"ask": 0}, {"early": False}):
         changed = {role: replace(t, **change) for role, t in defaults.items() if t is not None}
         tried.append(Way(f"all {change}", narrow=dict(changed)))
     for role, chosen in defaults.items():
@@ -203,3 +203,21 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
         for change in others:
             tried.append(Way(f"{role} {change}", narrow={role: replace(chosen, **change)}))
     return tried
+
+
+def _large_matrices(rows: int, roles: Sequence[str]) -> list[Way]:
+    """Narrow kernels where the default is none."""
+    if rows > 32:
+        return []
+    block = 8 if rows <= 8 else 32
+    shapes = {
+        "32x128": tiles.NarrowTile(block, 32, 128, 4, 7, ask=512),
+        "32x128 late": tiles.NarrowTile(block, 32, 128, 4, 7, ask=512, early=False),
+        "64x128": tiles.NarrowTile(block, 64, 128, 4, 4, ask=512),
+        "64x128 late, unasked": tiles.NarrowTile(block, 64, 128, 4, 6, early=False),
+    }
+    return [
+        Way(f"narrow {name} {role}", narrow={role: tile})
+        for role in roles
+        for name, tile in shapes.items()
+    ]
