@@ -90,11 +90,20 @@ def _run(kernel: CudaKernel, descending: bool) -> None:
         for index in reversed(list(indices)) if descending else indices:
             base.interpreter_builder.set_grid_idx(*index)
             current.memory.waited = not kernel.programmatic
+            current.memory.settled = _settled(kernel)
             function(**arguments)
             assert current.memory.waited, f"program {index} of {request.name} ends without gdc_wait"
     finally:
         scope.restore()
         current.memory.waited = True
+
+
+def _settled(kernel: CudaKernel) -> frozenset[str]:
+    """Names of the arrays that a kernel may read before it waits."""
+    operands = [kernel.arguments[name] for name in kernel.settled]
+    return frozenset(
+        _launches[at.launch].operands[at.operand] for at in operands if isinstance(at, At)
+    )
 
 
 def _place_counters(kernel: CudaKernel) -> None:
