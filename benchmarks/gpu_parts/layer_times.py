@@ -115,8 +115,7 @@ class Graph:
         self._kept: list[Any] = []
         graph = checked(driver.cuGraphCreate(0))
         edge = driver.CUgraphEdgeData()
-        edge.type = driver.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
-        edge.from_port = 1  # when all CTAs have let go
+        edge.type = edge.from_port = 1  # programmatic: once all CTAs have let go
         before = None
         for layer in range(memory.layers):
             for launch in plan["launches"]:

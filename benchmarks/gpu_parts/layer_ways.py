@@ -35,12 +35,13 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 @dataclass(frozen=True)
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
-    matrix, fusions that aren't made."""
+    matrix, fusions that aren't made; `inside`: norms inside projections although rows are many."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
     parts: int | None = None
     without: tuple[str, ...] = ()
+    inside: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,12 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    with patch.object(tiles, "narrow", chosen_narrow), patch.object(tiles, "parts", chosen_parts):
+    norm_inside = (lambda *_: True) if way.inside else tiles.norm_inside
+    with (
+        patch.object(tiles, "narrow", chosen_narrow),
+        patch.object(tiles, "parts", chosen_parts),
+        patch.object(tiles, "norm_inside", norm_inside),
+    ):
         yield
 
 
@@ -192,6 +198,8 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
         Way("no narrow kernels", narrow=dict.fromkeys(roles)),
         Way("one part", parts=1),
     ]
+    if 16 < rows <= 32 and geometry.hidden <= 1024:
+        tried.append(Way("norms inside", inside=True))
     for change in ({"ask": 0}, {"early": False}):
         changed = {role: replace(t, **change) for role, t in defaults.items() if t is not None}
         tried.append(Way(f"all {change}", narrow=dict(changed)))
