@@ -40,7 +40,7 @@ def compile_plans(folder: Path, models: list[str], rows: list[int], processes: i
                 requests |= {kernel.request.name: kernel.request for kernel, _ in kernels}
                 plans.append(
                     {"model": geometry.name, "rows": count, "way": way.name, "parts": way.parts}
-                    | {"launches": [_described(kernel, window) for kernel, window in kernels]}
+                    | {"launches": [described(kernel, window) for kernel, window in kernels]}
                 )
     # Kernels can't be sent to another process; a fork has them.
     _requests.update(requests)
@@ -65,11 +65,12 @@ def _compile_one(folder: Path, name: str) -> dict[str, Any] | str:
     except ContractError as error:
         return str(error)
     (folder / f"{request.name}.cubin").write_bytes(compiled.cubin)
-    described = {key: value for key, value in asdict(compiled).items() if key != "cubin"}
-    return {"file": request.name, **described}
+    facts = {key: value for key, value in asdict(compiled).items() if key != "cubin"}
+    return {"file": request.name, **facts}
 
 
-def _described(kernel: CudaKernel, window: list[PlannedLaunch]) -> dict[str, Any]:
+def described(kernel: CudaKernel, window: list[PlannedLaunch]) -> dict[str, Any]:
+    """A launch for `plans.json`: operands by what they hold."""
     arguments = [_argument(kernel.arguments[name], window) for name in kernel.request.arguments]
     return {"kernel": kernel.request.name, "grid": kernel.grid, "arguments": arguments}
 

@@ -207,7 +207,8 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
         if chosen is None:
             continue
         others: list[dict[str, int]] = [{"outputs": n} for n in (16, 32, 64) if n != chosen.outputs]
-        others += [{"stages": chosen.stages - 1}, {"warps": 8}]
+        if rows < 8:
+            others.append({"warps": 8})
         for change in others:
             tried.append(Way(f"{role} {change}", narrow={role: replace(chosen, **change)}))
     return tried
@@ -220,8 +221,6 @@ def _large_matrices(rows: int, roles: Sequence[str]) -> list[Way]:
     block = 8 if rows <= 8 else 32
     shapes = {
         "32x128": tiles.NarrowTile(block, 32, 128, 4, 7, ask=512),
-        "32x128 late": tiles.NarrowTile(block, 32, 128, 4, 7, ask=512, early=False),
-        "64x128": tiles.NarrowTile(block, 64, 128, 4, 4, ask=512),
         "64x128 late, unasked": tiles.NarrowTile(block, 64, 128, 4, 6, early=False),
     }
     return [

@@ -92,7 +92,7 @@ def install() -> None:
     extra.gdc_wait, extra.gdc_launch_dependents = _gdc_wait, _gdc_launch_dependents
     # Fills a cache, by instructions that only a GPU has.
     prefetch: Any = import_module("ignition.kernels.cuda.prefetch")
-    prefetch.bring = prefetch.bring_rows = _bring
+    prefetch.bring_rows = prefetch.bring_blocks = _bring
 
 
 def _bring(*_arguments: Any, **_constants: Any) -> None:

@@ -24,7 +24,7 @@ from ignition.kernels.cuda.attention_blocks import (
     fold_newest_block,
     normalised,
 )
-from ignition.kernels.cuda.prefetch import bring
+from ignition.kernels.cuda.prefetch import bring_blocks
 from ignition.kernels.cuda.rotary import (
     as_f16,
     cosine_and_sine,
@@ -109,17 +109,12 @@ def rotate_and_attend(
         if taken:
             # The first pages of what follows, both planes.
             begin = tl.maximum((first_split + tl.program_id(1) * run) * SPLIT, oldest) // PAGE
-            thread = tl.arange(0, 128)
-            ahead = begin + thread // 32
+            ahead = begin + tl.arange(0, 128) // 32
             known = (ahead * PAGE < end) & (ahead * PAGE < (begin * PAGE // SPLIT + run) * SPLIT)
             found = tl.load(table + ahead, mask=known, other=0).to(tl.int64)
             known &= (found >= 0) & (found < pages)
-            # A thread a 32nd of a page.
-            PIECE: tl.constexpr = 2 * PAGE * D // 32
-            nbytes = tl.where(known, PIECE, 0)
-            cell = (found * KV_HEADS + head) * (2 * PAGE * D) + thread % 32 * PIECE
-            bring(key_plane.to(tl.int64, bitcast=True) + cell, nbytes)
-            bring(value_plane.to(tl.int64, bitcast=True) + cell, nbytes)
+            bring_blocks(key_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
+            bring_blocks(value_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
         gdc_wait()
     gdc_launch_dependents()
     if taken:
