@@ -1,10 +1,10 @@
-"""Compares a cuda core's logits with transformers' on the same weights; `scripts/gpu-check` runs it.
+"""Compares a cuda core's logits with transformers' on the same weights, for `scripts/gpu-check`.
 
     python scripts/gpu_logits.py CORE CONFIG_FOLDER
 
 The core answers prompts greedily; at each token its logits are held against those that transformers
 computes in float32, on the GPU too, from the weights read back out of the core. Bounds are those of
-the comparison on the cpu: mean KL of the next-token distributions, and of the logits' relative error.
+the comparison on the cpu: mean KL of next-token distributions, and the logits' relative error.
 """
 
 from __future__ import annotations
