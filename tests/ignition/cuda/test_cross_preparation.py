@@ -50,7 +50,7 @@ OPTIONS = Options(
     restore=(2,),
 )
 # Checkpoints, some of them with a weight storage of their own.
-VARIANTS = ("smollm", "qwen2", "qwen3", "smollm int8", "qwen3 fp8")
+VARIANTS = ("smollm", "qwen2", "qwen3", "smollm int8", "smollm fp8")
 Prepared = Callable[[str], Path]
 
 # A round over a tiny model's programs takes longest where nothing is in Triton's cache.
@@ -129,7 +129,7 @@ def parameter_nbytes(argument: m.CudaArgument) -> list[int]:
     return [8 if isinstance(argument, m.Operand) else 4]
 
 
-@pytest.mark.parametrize("variant", ["smollm", "smollm int8", "qwen3 fp8"])
+@pytest.mark.parametrize("variant", ["smollm", "smollm int8", "smollm fp8"])
 def test_the_oracle_holds_on_the_reference(prepared: Prepared, variant: str) -> None:
     core = opened(prepared(variant))
     wire = core.read_resource(core.decoded.oracle_resource, ResourceKind.ORACLE)
