@@ -7,7 +7,7 @@ neighbours; programs use it in turn, so its size is that of the largest. Content
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +116,8 @@ class Bundle:
         parts = tuple(lower(program, kernels, self._cache))
         if run.fused and len(parts) != 1:
             raise ValueError(f"{name}: {len(parts)} parts, where one fusion was to do it all")
+        if not run.early:
+            parts = tuple(map(_one_after_the_other, parts))
         self._lowered.append((program, parts))
         for part in parts:
             for kernel in part.kernels:
@@ -157,6 +159,11 @@ class Bundle:
             made.CopyFrom(program.message)
             made.launches.extend(_launch(launch, kernels) for launch in program.launches)
         return message
+
+
+def _one_after_the_other(part: LoweredLaunches) -> LoweredLaunches:
+    kernels = tuple(replace(kernel, programmatic=False) for kernel in part.kernels)
+    return replace(part, kernels=kernels)
 
 
 def _places(programs: Iterable[Sequence[RecordedLaunch]]) -> tuple[dict[str, int], int]:

@@ -25,11 +25,12 @@ WHOLE: Final = "whole"
 class Run:
     """Launches one after the other, in one program. One array that is several operands is one
     buffer. `fused` takes them through the first fusion that fits; with `reference`, numpy says what
-    comes out."""
+    comes out; without `early` no kernel begins before the one before it has ended."""
 
     cases: tuple[Case, ...]
     fused: bool = False
     reference: bool = True
+    early: bool = True
 
 
 @dataclass(frozen=True)
