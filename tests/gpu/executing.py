@@ -107,11 +107,11 @@ class Executor:
             if frame == 0:
                 first = left
                 if run.reference:
-                    wrong += differences(run.cases, left)
+                    wrong += differences(run, left)
             else:
                 wrong += [
                     f"{placed.arrays[n][1].name} differs when other things lie around the arrays"
-                    for n in placed.written
+                    for n in placed.written - run.unread_ids
                     if left[n].tobytes() != first[n].tobytes()
                 ]
         return wrong, first

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from helios.kernels.catalogue import BY_NAME
 from tests.gpu.model_trials import MODELS, Model, linear, silu
-from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial
+from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial, written
 from tests.native import cuda_cases, layer_cases, request_cases
 from tests.native.launches import Array, Case
 from tests.native.packings import BF16_FORMAT
@@ -105,30 +104,46 @@ def _bytes(rows: int, nbytes: int) -> Array:
 def _overlapped(
     rng: np.random.Generator, model: Model, contexts: Sequence[int], lengths: Sequence[int]
 ) -> Trial:
+    """One after the other and as a program has them, with fusions and without."""
     cases = tuple(_layers(rng, model, contexts, lengths))
-    same = [
-        SameBits("early", operand.name, ..., ..., launch=number)
-        for number, case in enumerate(cases)
-        for operand in BY_NAME[case.kernel].operands
-        if "w" in operand.access
-    ]
-    early = Run(cases, reference=False)
-    return Trial({WHOLE: Run(cases, reference=False, early=False), "early": early}, same)
+    # What a norm leaves for the projection after it, and a rotation for the attention.
+    between = {
+        id(case.operands[name]): case.operands[name]
+        for case in cases
+        for kernel, name in (("rms_norm", "out"), ("rope_and_cache_f16", "queries"))
+        if case.kernel == kernel
+    }
+    unread = tuple(between.values())
+    runs = {
+        WHOLE: Run(cases, reference=False, early=False),
+        "early": Run(cases, reference=False),
+        "fused": Run(cases, reference=False, fused=True, unread=unread),
+    }
+    same = [SameBits("early", name, ..., ..., launch=n) for n, name in written(cases)]
+    same += [SameBits("fused", name, ..., ..., launch=n) for n, name in written(cases, unread)]
+    if lengths or len(contexts) > 16:
+        del runs["fused"]  # prompts and many rows have launches of their own
+        same = [one for one in same if one.run != "fused"]
+    return Trial(runs, same)
 
 
 def trials() -> dict[str, Build]:
     """All of them by name."""
     rounds: dict[str, tuple[list[int], list[int]]] = {
         "1": ([130], []),
+        "3": ([1, 0, 300], []),
         "8": ([1, 64, 65, 700, 256, 257, 30, 511], []),
         "128": ([1, 64, 65, 300] * 32, []),
         "prompts": ([70, 300, 30], [70, 100, 1]),
     }
-    return {
-        f"layers {name} {size} #{seed}": partial(
-            _overlapped, model=MODELS[name], contexts=contexts, lengths=lengths
-        )
-        for name in ("135M", "0.6B")
-        for size, (contexts, lengths) in rounds.items()
-        for seed in range(_SEEDS)
-    }
+    found: dict[str, Build] = {}
+    for name in MODELS:
+        small = name in ("135M", "0.6B")
+        for size, (contexts, lengths) in rounds.items():
+            if not small and size not in ("8", "prompts"):
+                continue
+            for seed in range(_SEEDS if small else 1):
+                found[f"layers {name} {size} #{seed}"] = partial(
+                    _overlapped, model=MODELS[name], contexts=contexts, lengths=lengths
+                )
+    return found
