@@ -109,12 +109,15 @@ def rotate_and_attend(
         if taken:
             # The first pages of what follows, both planes.
             begin = tl.maximum((first_split + tl.program_id(1) * run) * SPLIT, oldest) // PAGE
-            ahead = begin + tl.arange(0, 4)
+            thread = tl.arange(0, 128)
+            ahead = begin + thread // 32
             known = (ahead * PAGE < end) & (ahead * PAGE < (begin * PAGE // SPLIT + run) * SPLIT)
             found = tl.load(table + ahead, mask=known, other=0).to(tl.int64)
             known &= (found >= 0) & (found < pages)
-            nbytes = tl.where(known, 2 * PAGE * D, 0)
-            cell = (found * KV_HEADS + head) * (2 * PAGE * D)
+            # A thread a 32nd of a page.
+            PIECE: tl.constexpr = 2 * PAGE * D // 32
+            nbytes = tl.where(known, PIECE, 0)
+            cell = (found * KV_HEADS + head) * (2 * PAGE * D) + thread % 32 * PIECE
             bring(key_plane.to(tl.int64, bitcast=True) + cell, nbytes)
             bring(value_plane.to(tl.int64, bitcast=True) + cell, nbytes)
         gdc_wait()

@@ -138,8 +138,8 @@ def project_narrow(
     """Grid (⌈N / BN⌉, ⌈capacity / BM⌉). x bf16 [capacity, K], or f32 with `NORM`; PADDED is the
     power of two of chunks of 64 at or above K; at most four PARTS.
 
-    `ASK`: weights are brought into the L2 cache before the wait. `EARLY`: the next launch may begin
-    as soon as this one has waited, instead of after its products.
+    `ASK`: bytes of each row of weights that are brought into the L2 cache before the wait. `EARLY`:
+    the next launch may begin as soon as this one has waited, instead of after its products.
     """
     CHUNKS: tl.constexpr = (K + 63) // 64
     first_output = tl.program_id(0) * BN
@@ -150,7 +150,7 @@ def project_narrow(
     w_at = w + output * K
     x_at = x + row * K
     if ASK:
-        bring_rows(w, first_output, tl.minimum(N - first_output, BN), 2 * K)
+        bring_rows(w, first_output, N, BN, 2 * K, ASK)
     gdc_wait()
     if EARLY:
         gdc_launch_dependents()

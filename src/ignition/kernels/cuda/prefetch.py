@@ -8,9 +8,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Threads that share a tile's bytes, 16 a piece at least.
-_ASKERS: tl.constexpr = tl.constexpr(128)
-
 
 @triton.jit
 def bring(address, nbytes):
@@ -32,10 +29,15 @@ def bring(address, nbytes):
 
 
 @triton.jit
-def bring_rows(matrix, first_row, rows, ROW_NBYTES: tl.constexpr):
-    """Whole rows of a row-major matrix, which lie one after the other, in equal pieces."""
-    nbytes = rows * ROW_NBYTES
-    piece = tl.cdiv(nbytes, _ASKERS * 16) * 16
-    start = tl.arange(0, _ASKERS) * piece
-    first = matrix.to(tl.int64, bitcast=True) + first_row.to(tl.int64) * ROW_NBYTES
-    bring(first + start, tl.minimum(nbytes - start, piece))
+def bring_rows(
+    matrix, first_row, end, ROWS: tl.constexpr, ROW_NBYTES: tl.constexpr, NBYTES: tl.constexpr
+):  # fmt: skip
+    """The first `NBYTES` of each of `ROWS` rows from `first_row` on, those before row `end`; ROWS a
+    power of two up to 128, a thread a piece of a row."""
+    EACH: tl.constexpr = 128 // ROWS
+    PIECE: tl.constexpr = (NBYTES + 16 * EACH - 1) // (16 * EACH) * 16
+    thread = tl.arange(0, 128)
+    row = first_row + thread // EACH
+    start = thread % EACH * PIECE
+    address = matrix.to(tl.int64, bitcast=True) + row.to(tl.int64) * ROW_NBYTES + start
+    bring(address, tl.where(row < end, tl.minimum(NBYTES - start, PIECE), 0))

@@ -48,7 +48,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class NarrowTile:
-    """Blocks and options of one variant of `project_narrow`."""
+    """Blocks and options of one variant of `project_narrow`; `ask` in bytes of a row of weights."""
 
     rows: int
     outputs: int
@@ -56,7 +56,7 @@ class NarrowTile:
     warps: int
     stages: int
     rows_first: bool = False
-    ask: bool = True
+    ask: int = 0
     early: bool = True
 
     def grid(self, capacity: int, outputs: int) -> tuple[int, int, int]:
@@ -97,13 +97,15 @@ def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
         width=block,
         warps=4,
         rows_first=rows_block == 64,
+        ask=2 * width,
         stages=max(2, min(4, _HALF_OF_SHARED_MEMORY // stage_nbytes)),
     )
 
 
 def norm_inside(rows: int, outputs: int, width: int) -> bool:
     """Whether the norm before a projection is done in each of its CTAs."""
-    return narrow(rows, outputs, width) is not None and rows * width <= _NORMED_ELEMENTS
+    fitting = rows <= 32 and rows * width <= _NORMED_ELEMENTS
+    return fitting and narrow(rows, outputs, width) is not None
 
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
