@@ -192,7 +192,6 @@ def _rotated(rng: np.random.Generator, model: Model, window: int = 0) -> Trial:
             page = operands["page_table"][slot, column]
             for plane in ("k_plane", "v_plane"):
                 operands[plane][page, :, cell] = F16_NAN
-    operands["positions"][5] = 12 * PAGE_TOKENS  # past the table
     shared = ("rows", "positions", "slot", "page_table", "k_plane", "v_plane")
     rope = rope.with_operands(**{name: operands[name] for name in shared})
     cases = (rope, attention.with_operands(queries=rope.operands["queries"]))

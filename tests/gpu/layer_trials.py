@@ -140,7 +140,7 @@ def trials() -> dict[str, Build]:
     for name in MODELS:
         small = name in ("135M", "0.6B")
         for size, (contexts, lengths) in rounds.items():
-            if not small and size not in ("8", "prompts"):
+            if not small and size not in (("8",) if name == "8B" else ("8", "prompts")):
                 continue
             for seed in range(_SEEDS if small else 1):
                 found[f"layers {name} {size} #{seed}"] = partial(
