@@ -18,24 +18,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ignition.kernels.cuda.codes import e4m3_numbers, int8_numbers
 from ignition.kernels.cuda.projection import finish
-
-# Inputs of a block, which is also a scale's where codes are integers.
-BLOCK = tl.constexpr(128)
-
-
-@triton.jit
-def _numbers(codes, FP8: tl.constexpr):
-    """The bf16 numbers of codes (u8)."""
-    if FP8:
-        # Sign, exponent and fraction in the places that f32 has for them; its exponents begin 120
-        # lower. e4m3's subnormal numbers are then f32's, so that one product is right for all.
-        bits = codes.to(tl.uint32)
-        moved = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
-        return (moved.to(tl.float32, bitcast=True) * 1329227995784915872903807060280344576.0).to(
-            tl.bfloat16
-        )
-    return codes.to(tl.int8, bitcast=True).to(tl.float32).to(tl.bfloat16)
 
 
 @triton.jit
@@ -50,16 +34,18 @@ def _sums(
     scale = tl.load(scale_at)
     for block in range(tl.cdiv(K, 128)):
         k = block * 128
-        numbers = _numbers(w.load([first_output, k]), FP8)
+        codes = w.load([first_output, k])
         columns = x.load([first_row, k]).T
         if FP8:
-            total = tl.dot(numbers, columns, total)
+            total = tl.dot(e4m3_numbers(codes), columns, total)
         else:
             # The next block's are on their way while this one is multiplied.
             scale_at += tl.where(k + 128 < K, N, 0)
             following = tl.load(scale_at)
             total = tl.fma(
-                tl.dot(numbers, columns), tl.broadcast_to(scale[:, None], (BN, BM)), total
+                tl.dot(int8_numbers(codes), columns),
+                tl.broadcast_to(scale[:, None], (BN, BM)),
+                total,
             )
             scale = following
     if FP8:
