@@ -106,12 +106,13 @@ class Bundle:
                     tuple(float(case.floats[key]) for key in spec.floats),
                 )
             )
-        # All of it is looked at, so none of it needn't be written.
+        unread = {id(array) for array in run.unread}
         kernels = Kernels(
             LOWERINGS,
             FUSIONS if run.fused else (),
             ARCHITECTURES[recorder.target.architecture],
-            {handle.name for handle in handles.values()},
+            # What is looked at has to be written.
+            {handle.name for array, handle in handles.items() if array not in unread},
         )
         parts = tuple(lower(program, kernels, self._cache))
         if run.fused and len(parts) != 1:

@@ -52,7 +52,7 @@ def _weights(rng: np.random.Generator, outputs: int, width: int) -> Array:
     return ((bits & 0x81FF) | 0x3E00).view(np.uint8).reshape(-1)
 
 
-def _linear(
+def linear(
     rng: np.random.Generator, width: int, outputs: int, *, bias: bool, accumulate: bool, rows: int
 ) -> Case:
     """A product, with poison in an output that isn't added to."""
@@ -76,9 +76,7 @@ def _linear(
     return Case("linear", operands, integers)
 
 
-def _silu(
-    rng: np.random.Generator, width: int, outputs: int, out_format: int, *, rows: int
-) -> Case:
+def silu(rng: np.random.Generator, width: int, outputs: int, out_format: int, *, rows: int) -> Case:
     """Small enough factors that the exponential isn't always 0 or infinite."""
     operands: dict[str, Array] = {
         "rows": i32(rows),
@@ -113,7 +111,7 @@ def _projections(model: Model) -> dict[str, Build]:
     def product(width: int, outputs: int, *, bias: bool = False, accumulate: bool = False) -> Build:
         return lambda rng: projection(
             rng,
-            _linear(rng, width, outputs, bias=bias, accumulate=accumulate, rows=rows),
+            linear(rng, width, outputs, bias=bias, accumulate=accumulate, rows=rows),
             sizes,
         )
 
@@ -121,7 +119,7 @@ def _projections(model: Model) -> dict[str, Build]:
         "qkv": product(model.hidden, joint, bias=model.bias),
         "output": product(attended, model.hidden, accumulate=True),
         "gate_up": lambda rng: projection(
-            rng, _silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows), sizes
+            rng, silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows), sizes
         ),
         "down": product(model.intermediate, model.hidden, accumulate=True),
     }
@@ -129,7 +127,7 @@ def _projections(model: Model) -> dict[str, Build]:
         head = sizes[: 4 if model.hidden < 1024 else 3]
         trials["head"] = lambda rng: projection(
             rng,
-            _linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
+            linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
             [*head[:-1], 32],
         )
     return trials
@@ -196,16 +194,16 @@ def trials() -> dict[str, Build]:
         found[f"rope {name}"] = partial(_rope, model=model, rows=70)
     ragged: dict[str, Build] = {
         "ragged": lambda rng: projection(
-            rng, _linear(rng, 104, 331, bias=True, accumulate=False, rows=70), [5, 129]
+            rng, linear(rng, 104, 331, bias=True, accumulate=False, rows=70), [5, 129]
         ),
         "narrow part": lambda rng: projection(
-            rng, _linear(rng, 3072, 72, bias=True, accumulate=True, rows=40), [9, 150]
+            rng, linear(rng, 3072, 72, bias=True, accumulate=True, rows=40), [9, 150]
         ),
         "past the block": lambda rng: projection(
-            rng, _linear(rng, 1032, 72, bias=False, accumulate=False, rows=40), [9, 33]
+            rng, linear(rng, 1032, 72, bias=False, accumulate=False, rows=40), [9, 33]
         ),
         "gate_up f32": lambda rng: projection(
-            rng, _silu(rng, 72, 200, F32_FORMAT, rows=40), [7, 150]
+            rng, silu(rng, 72, 200, F32_FORMAT, rows=40), [7, 150]
         ),
     }
     found |= {f"projection {name}": build for name, build in ragged.items()}

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.native.company import rows_of
-from tests.native.launches import Case
+from tests.native.launches import Array, Case
 
 # Of every byte of a float it makes a NaN, of an integer −1.
 POISON: Final = 0xFF
@@ -24,12 +24,13 @@ WHOLE: Final = "whole"
 @dataclass(frozen=True)
 class Run:
     """Launches one after the other, in one program. One array that is several operands is one
-    buffer. `fused` takes them through the first fusion that fits; with `reference`, numpy says what
-    comes out."""
+    buffer. `fused` takes them through the first fusion that fits, which needn't write the arrays
+    `unread`; with `reference`, numpy says what comes out."""
 
     cases: tuple[Case, ...]
     fused: bool = False
     reference: bool = True
+    unread: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True)
