@@ -27,7 +27,7 @@ from ignition.kernels.cuda.launches import (
 PAGE_TOKENS: Final = 64  # what a split is made of; docs/cuda.md
 SPLIT_TOKENS: Final = 256
 # Types of embedding tables by their packing.
-TABLES: Final = {pb.PACKING_ROWS_BF16: "*bf16", pb.PACKING_ROWS_Q8: "*u8"}
+TABLES: Final[Mapping[int, str]] = {pb.PACKING_ROWS_BF16: "*bf16", pb.PACKING_ROWS_Q8: "*u8"}
 _POINTERS: Final = {ActivationFormat.F32: "*fp32", ActivationFormat.BF16: "*bf16"}
 _I32: Final = 4
 _F16: Final = 2
