@@ -16,7 +16,7 @@ NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 NODE_CLIENT := tests/clients/node/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: help demo test clauses mutate fuzz parity clients lint types layers schema wheel asan tsan smoke dev clean
+.PHONY: help demo test cuda clauses mutate fuzz parity clients lint types layers schema wheel asan tsan smoke dev clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ demo: $(VENV)/.installed-server,ignition $(VENV)/.installed-weights
 ## test      install the test extra and run all tests that need neither PyTorch nor a GPU
 test: $(VENV)/.installed-test $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m 'not parity and not clients'
+
+## cuda      install Triton, run the kernels of GPUs in its interpreter, and prepare cores for GPUs
+cuda: $(VENV)/.installed-test,cuda-prepare $(VENV)/.installed-weights
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) tests/ignition/cuda
 
 ## clauses   run the tests and print which clauses of docs/clauses.md they prove
 clauses: $(VENV)/.installed-test $(VENV)/.installed-weights

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,23 @@ class Kernel:
         self.registers: int = checked(driver.cuFuncGetAttribute(registers, self._function))
         self.local_nbytes: int = checked(driver.cuFuncGetAttribute(local, self._function))
 
-    def bind(
-        self, grid: tuple[int, int, int], *arguments: torch.Tensor | Described | float
-    ) -> Callable[[], None]:
-        """A launch with these arguments, to be called any number of times."""
+    @property
+    def function(self) -> Any:
+        """The driver's handle."""
+        return self._function
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return int(self._threads)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory of a CTA."""
+        return int(self._shared)
+
+    def packed(self, arguments: Sequence[torch.Tensor | Described | float]) -> tuple[Any, Any]:
+        """Addresses of the parameters, and what has to live as long as they are used."""
         descriptors = iter(self._descriptors)
         values = [value for argument in arguments for value in _values(argument, descriptors)]
         values += [0, 0]  # Triton's scratch pointers
@@ -77,6 +90,13 @@ class Kernel:
         addresses = (ctypes.c_void_p * len(kept))(
             *(v.getPtr() if hasattr(v, "getPtr") else ctypes.addressof(v) for v in kept)
         )
+        return addresses, (addresses, kept, arguments)
+
+    def bind(
+        self, grid: tuple[int, int, int], *arguments: torch.Tensor | Described | float
+    ) -> Callable[[], None]:
+        """A launch with these arguments, to be called any number of times."""
+        addresses, kept = self.packed(arguments)
 
         def launch() -> None:
             stream = torch.cuda.current_stream().cuda_stream
@@ -94,7 +114,7 @@ class Kernel:
                 )
             )
 
-        launch.kept = (kept, arguments)  # type: ignore[attr-defined]
+        launch.kept = kept  # type: ignore[attr-defined]
         return launch
 
 

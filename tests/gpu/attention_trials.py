@@ -174,7 +174,11 @@ def trials() -> dict[str, Build]:
     found["prompts window"] = partial(_history, model=small, lengths=[200, 330], window=100)
     found["long prompt 135M"] = partial(_long, model=small, tokens=2100)
     found["long prompt 8B"] = partial(_long, model=large, tokens=900)
-    heads: dict[str, Any] = {"q_heads": tiny.q_heads, "kv_heads": tiny.kv_heads, "head_dim": tiny.head_dim}
+    heads: dict[str, Any] = {
+        "q_heads": tiny.q_heads,
+        "kv_heads": tiny.kv_heads,
+        "head_dim": tiny.head_dim,
+    }
     for format_ in (BF16_FORMAT, F32_FORMAT):
         found[f"decode inert {format_}"] = only(
             partial(

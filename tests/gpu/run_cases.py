@@ -17,16 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from helios.runtime.device import DeviceOptions
 from tests.gpu.choosing import chosen
 from tests.gpu.every_trial import EVERY_TRIAL
-from tests.gpu.executing import execute_all
+from tests.gpu.executing import Executor, execute_all
 
+_MODULE: Final = "tests.gpu.run_cases"
 _PROCESSES: Final = 6
 # A process may fail before its first trial; then nothing is gained by another one.
 _ATTEMPTS_WITHOUT_PROGRESS: Final = 2
@@ -52,9 +54,10 @@ def run_share(
         stem = folder / f"share-{share}-{outcome.processes}"
         listing, results = stem.with_suffix(".txt"), stem.with_suffix(".jsonl")
         listing.write_text("\n".join(left))
-        command = [sys.executable, "-m", "tests.gpu.run_cases", str(bundle)]
+        command = [sys.executable, "-m", options.module, str(bundle)]
         command += ["--listed", str(listing), "--results", str(results)]
-        command += ["--ordinal", str(options.ordinal), *(["--dry"] if options.dry else [])]
+        command += ["--ordinal", str(options.ordinal), "--round-limit", str(options.round_limit)]
+        command += ["--dry"] if options.dry else []
         # Several processes with all cores each would wait for one another.
         threads = str(max(1, (os.cpu_count() or 1) // options.processes))
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
@@ -89,8 +92,8 @@ def _read(results: Path) -> list[dict[str, Any]]:
     return done
 
 
-def main() -> int:
-    """The command line."""
+def main(module: str = _MODULE, make_executor: Callable[..., Executor] = Executor) -> int:
+    """The command line, which `module` is started with for a share of the trials."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -99,15 +102,19 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="beginnings of trials' names")
     parser.add_argument("--processes", type=int, default=_PROCESSES)
     parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
+    parser.add_argument("--round-limit", type=float, default=30.0, help="seconds that a run has")
     parser.add_argument("--dry", action="store_true", help="run all, look at nothing")
     parser.add_argument("--listed", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
+    parser.set_defaults(module=module)
     options = parser.parse_args()
     if options.listed is not None:
         names = options.listed.read_text().splitlines()
+        device = DeviceOptions(ordinal=options.ordinal, round_limit_s=options.round_limit)
         status = execute_all(
-            options.bundle, names, options.results, ordinal=options.ordinal, dry=options.dry
-        )
+            options.bundle, names, options.results, device, dry=options.dry,
+            make_executor=make_executor,
+        )  # fmt: skip
         sys.stdout.flush()
         os._exit(status)  # a lost context may keep the driver's own end waiting
     began = time.perf_counter()

@@ -15,9 +15,10 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from helios.kernels.catalogue import TILE_OUTPUTS
+from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
 from helios.runtime.manifest import DType
 from helios.runtime.reference.unpack import unpack
+from helios.schema import execution_pb2
 from tests.model_parts import ModelParts
 
 _LAYER_NAMES = {
@@ -55,6 +56,8 @@ def state_dict(parts: ModelParts, config: Any) -> dict[str, torch.Tensor]:
     kv_rows = config.num_key_value_heads * head_dim
     splits = [-2 * kv_rows, -kv_rows]
     found: dict[str, NDArray[np.float32]] = {}
+    by_rows = any(b.packing == execution_pb2.PACKING_ROWS_BF16 for b in parts.manifest.buffers)
+    together = ROW_GROUP if by_rows else TILE_OUTPUTS
     for name, values in stored_buffers(parts).items():
         _, layer, kind = name.split(".") if name.startswith("layers.") else ("", "", name)
         prefix = f"model.layers.{layer}."
@@ -67,7 +70,7 @@ def state_dict(parts: ModelParts, config: Any) -> dict[str, torch.Tensor]:
             for part, start, end in zip("qkv", edges, edges[1:], strict=False):
                 found[f"{prefix}self_attn.{part}_proj.{suffix}"] = values[start:end]
         elif kind == "gate_up":
-            tiles = values.reshape(-1, 2, TILE_OUTPUTS, values.shape[1])
+            tiles = values.reshape(-1, 2, together, values.shape[1])
             found[f"{prefix}mlp.gate_proj.weight"] = tiles[:, 0].reshape(-1, values.shape[1])
             found[f"{prefix}mlp.up_proj.weight"] = tiles[:, 1].reshape(-1, values.shape[1])
         elif layer:

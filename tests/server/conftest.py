@@ -1,8 +1,13 @@
-"""Fixtures over a real core: prepared once a test process, from a tiny random checkpoint."""
+"""Fixtures over a real core: prepared once a test process, from a tiny random checkpoint.
+
+Where HELIOS_TESTS_CORE names a folder, its core is taken instead, and its publisher's key file,
+`publisher.key` beside it: scripts/gpu-check serves one on a GPU so.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,9 +16,11 @@ import pytest
 from helios.cli_values import read_public_key
 from helios.core.trust import TrustedPublisher, TrustStore
 from ignition.preparation import signing
-from ignition.preparation.prepare import Options, prepare
+from ignition.preparation.prepare import prepare
 from tests.checkpoints import write_huggingface
-from tests.server.real import NAMESPACE, ServerProcess, server_process
+from tests.server.real import CORE_OPTIONS, ServerProcess, server_process
+
+_GIVEN = os.environ.get("HELIOS_TESTS_CORE")
 
 
 class _Silent:
@@ -30,27 +37,25 @@ class _Silent:
 @pytest.fixture(scope="session")
 def publisher_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A private key file, trusted for the tests' namespace; its public key lies beside it."""
-    path = tmp_path_factory.mktemp("keys") / "publisher.key"
-    public = read_public_key(signing.generate(path))
-    TrustStore().add(TrustedPublisher(NAMESPACE, public))
+    if _GIVEN is None:
+        path = tmp_path_factory.mktemp("keys") / "publisher.key"
+        public = read_public_key(signing.generate(path))
+    else:
+        path = Path(_GIVEN).parent / "publisher.key"
+        public = read_public_key(path.with_name("publisher.key.pub"))
+    TrustStore().add(TrustedPublisher(CORE_OPTIONS.namespace, public))
     return path
 
 
 @pytest.fixture(scope="session")
 def core_folder(tmp_path_factory: pytest.TempPathFactory, publisher_key: Path) -> Path:
     """A core with context 512 and eight slots."""
+    if _GIVEN is not None:
+        return Path(_GIVEN)
     folder = tmp_path_factory.mktemp("cores")
     checkpoint = write_huggingface(folder / "checkpoint", "llama")
-    options = Options(
-        namespace=NAMESPACE,
-        served_id="tiny",
-        aliases=("little",),
-        max_active=8,
-        prefill=(32, 128),
-        decode=(1, 4, 8),
-    )
     key = signing.read_private_key(publisher_key)
-    prepare(checkpoint, folder / "core", options, key, _Silent())
+    prepare(checkpoint, folder / "core", CORE_OPTIONS, key, _Silent())
     return folder / "core"
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 
 import httpx
 
+from ignition.preparation.options import Options
+
 NAMESPACE = "tests"
+# What the served core is prepared with.
+CORE_OPTIONS = Options(
+    namespace=NAMESPACE,
+    served_id="tiny",
+    aliases=("little",),
+    max_active=8,
+    prefill=(32, 128),
+    decode=(1, 4, 8),
+)
 COMMAND = (sys.executable, "-m", "helios.cli")
 DEADLINE_S = 120
 

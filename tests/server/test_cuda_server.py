@@ -88,13 +88,15 @@ def test_a_core_that_has_cuda_alone_is_served_on_it(
         ("run:719:25", "CUDA_ERROR_LAUNCH_FAILED"),
         ("run:46:25", "CUDA_ERROR_DEVICE_UNAVAILABLE"),
         ("cuGraphLaunch:2:25", "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("hang:1:25", "hasn't ended after 0.2 s"),
     ],
 )
 def test_a_gpu_that_fails_makes_the_server_say_why(
     cuda_folder: Path, tmp_path: Path, fails: str, reason: str
 ) -> None:
     log = tmp_path / "log"
-    with serving(cuda_folder, log, STANDIN_FAIL=fails) as server:
+    settings = {"STANDIN_FAIL": fails, "STANDIN_ROUND_LIMIT_S": "0.2"}
+    with serving(cuda_folder, log, **settings) as server:
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(lambda _: ask(server), range(12)))
         failed = [answer for answer in answers if answer.status_code != 200]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -164,7 +165,7 @@ def test_models_version_and_description(real_server: ServerProcess) -> None:
     assert [model.id for model in _sdk(real_server).models.list()] == ["tiny", "little"]
     version = real_server.http.get("/version").json()
     fingerprint = _chat(_sdk(real_server)).system_fingerprint
-    assert fingerprint.startswith(f"fp_{version['core'][:12]}_cpu-")
+    assert re.match(f"fp_{version['core'][:12]}_(cpu|cuda)-", fingerprint)
     assert real_server.http.get("/openapi.json").json()["openapi"] == "3.1.0"
     ready = real_server.http.get("/ready").json()
     assert {"frontend", "ready", "worker_load"} <= set(ready["startup_ms"])

@@ -7,8 +7,10 @@ the reference reads the inputs that `stage` has brought and leaves the record fo
 from __future__ import annotations
 
 import ctypes
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ class PlayedCudaDevice(CudaDevice):
         target: CudaTarget | None,
         modules: Mapping[str, bytes],
     ) -> None:
+        limit = os.environ.get("STANDIN_ROUND_LIMIT_S")
+        if limit is not None:
+            options = replace(options, round_limit_s=float(limit))
         super().__init__(name, options, target, modules)
         self._player = ReferenceDevice()
         self._rounds: deque[tuple[int, int]] = deque()

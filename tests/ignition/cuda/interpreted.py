@@ -20,13 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.native.harness import Array, Case
+from tests.native.reference import by_reference
 
 if TYPE_CHECKING:
     from ignition.kernels.cuda.compile import CompiledKernel
     from ignition.kernels.cuda.launches import CudaKernel
 
 WITHOUT_TRITON = "the extra cuda-prepare isn't installed: no kernel of the CUDA target was run"
+ELSEWHERE = "HELIOS_CUDA_TESTS"
 ROOT = Path(__file__).parents[3]
 
 
@@ -82,8 +86,45 @@ def _execute(
             arrays[operands[operand]] = array
         launches.append((case.kernel, dict(case.integers), dict(case.floats), operands))
     unread_names = [names[id(array)] for array in unread]
-    after = _answer((lowering, launches, arrays, unread_names, descending))
+    after = _elsewhere(lowering, launches, arrays, unread_names)
+    if after is None:
+        after = _answer((lowering, launches, arrays, unread_names, descending))
     return [{operand: after[name] for operand, name in launch[3].items()} for launch in launches]
+
+
+def _elsewhere(
+    lowering: str, launches: Sequence[Any], arrays: dict[str, Array], unread: Sequence[str]
+) -> dict[str, Array] | None:
+    """The arrays after the launches on a GPU, where HELIOS_CUDA_TESTS is `gpu:FOLDER` (of compiled
+    kernels). With `collect:FOLDER` the kernels are noted there, and nothing is interpreted."""
+    where, _, folder = os.environ.get(ELSEWHERE, "").partition(":")
+    if not where:
+        return None
+    from tests.ignition.cuda import carried_kernels, on_gpu
+    from tests.ignition.cuda.lowered_cases import Launch, kernels_of
+
+    described = [Launch(*launch) for launch in launches]
+    if where == "gpu":
+        return on_gpu.execute(Path(folder), lowering, described, arrays, unread)
+    assert where == "collect", f"{ELSEWHERE} is neither gpu nor collect"
+    for kernel in kernels_of(lowering, described, list(arrays), unread):
+        carried_kernels.collect(Path(folder), kernel.request)
+    return _by_reference(described, arrays)
+
+
+def _by_reference(launches: Sequence[Any], arrays: dict[str, Array]) -> dict[str, Array]:
+    """What the reference leaves, so that a test goes on to its next launch; the arrays as they are
+    where its operands aren't plain values."""
+    from helios.kernels.operand_types import OPERAND_TYPES
+
+    after = {name: array.copy() for name, array in arrays.items()}
+    plain = {"i32", "u32", "u8", "f32", "dtype"}
+    for launch in launches:
+        if plain >= set(OPERAND_TYPES[launch.kernel].values()):
+            operands = {operand: after[name] for operand, name in launch.operands.items()}
+            done = by_reference(Case(launch.kernel, operands, launch.integers, launch.floats))
+            after |= {name: done[operand] for operand, name in launch.operands.items()}
+    return after
 
 
 def _answer(request: object) -> dict[str, Array]:
@@ -146,6 +187,8 @@ _compiled: dict[tuple[str, str], CompiledKernel] = {}
 
 def compiled(case: Case, *, architecture: str = "sm_90") -> list[CompiledKernel]:
     """Every kernel of the case's launch, compiled; equal requests once a process."""
+    if ELSEWHERE in os.environ:
+        pytest.skip("what is compiled is looked at where it is compiled")
     from ignition.kernels.cuda.compile import compile
 
     found = []

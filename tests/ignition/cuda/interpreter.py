@@ -18,8 +18,7 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import triton
@@ -31,35 +30,20 @@ from triton.runtime.interpreter import TensorHandle
 from helios.kernels.catalogue import BY_NAME
 from helios.runtime.manifest import DType
 from ignition.kernels.cuda.launches import (
-    ARCHITECTURES,
     At,
-    CatalogueLaunch,
     Counters,
     CudaKernel,
-    NeighbouringLaunch,
     RowsOf,
     Scratch,
     TensorMap,
 )
 from tests.ignition.cuda.interpreter_rules import current, install
+from tests.ignition.cuda.lowered_cases import Launch, kernels_of
 from tests.ignition.cuda.placed_memory import ALIGNMENT, POISON, Memory
 
 Array = NDArray[Any]
 # What nobody writes while a model serves, so that it may be read before `gdc_wait`.
 WEIGHTS = {"weight", "table", "bias", "inverse_frequency", "q_norm", "k_norm"}
-
-
-# In place of a lowering's name: the launches go through the first fusion that fits.
-FUSION = "fusion"
-
-
-class Launch(NamedTuple):
-    """A launch of the catalogue; operands by the names of arrays."""
-
-    kernel: str
-    integers: Mapping[str, int]
-    floats: Mapping[str, float]
-    operands: Mapping[str, str]
 
 
 _launches: Sequence[Launch] = ()
@@ -83,49 +67,11 @@ def execute(
                 name = launch.operands[spec.name]
                 weight = spec.name in WEIGHTS
                 current.memory.place(name, arrays[name], writable="w" in spec.access, weight=weight)
-    for cuda_kernel in _kernels(lowering, launches, unread):
+    for cuda_kernel in kernels_of(lowering, launches, list(current.memory.places), unread):
         _run(cuda_kernel, descending)
     counters = current.memory.places.get("counters")
     assert counters is None or not counters.array.any(), "counters aren't zero after the launch"
     return {name: current.memory.places[name].array for name in arrays}
-
-
-def _kernels(
-    lowering: str, launches: Sequence[Launch], unread: Collection[str]
-) -> Sequence[CudaKernel]:
-    described = [
-        CatalogueLaunch(
-            launch.kernel, launch.integers, launch.floats, frozenset(launch.operands),
-            ARCHITECTURES["sm_90"],
-        )
-        for launch in launches
-    ]  # fmt: skip
-    if lowering == FUSION:
-        return _fused(launches, described, unread)
-    module, _, function = lowering.partition(":")
-    if function:
-        return getattr(import_module(module), function)(*described)
-    lowerings = import_module("ignition.kernels.cuda.lowerings").LOWERINGS
-    return lowerings[lowering](*described)
-
-
-def _fused(
-    launches: Sequence[Launch], described: Sequence[CatalogueLaunch], unread: Collection[str]
-) -> Sequence[CudaKernel]:
-    places = {name: (number, 0) for number, name in enumerate(current.memory.places)}
-    unread_places = frozenset(places[name] for name in unread)
-    neighbours = [
-        NeighbouringLaunch(
-            one, {operand: places[name] for operand, name in launch.operands.items()}, unread_places
-        )
-        for launch, one in zip(launches, described, strict=True)
-    ]
-    for fusion in import_module("ignition.kernels.cuda.lowerings").FUSIONS:
-        if tuple(fusion.kernels) == tuple(launch.kernel for launch in launches):
-            found = fusion.lower(neighbours)
-            if found is not None:
-                return found
-    raise AssertionError("no fusion fits")
 
 
 def _run(kernel: CudaKernel, descending: bool) -> None:
@@ -144,11 +90,20 @@ def _run(kernel: CudaKernel, descending: bool) -> None:
         for index in reversed(list(indices)) if descending else indices:
             base.interpreter_builder.set_grid_idx(*index)
             current.memory.waited = not kernel.programmatic
+            current.memory.settled = _settled(kernel)
             function(**arguments)
             assert current.memory.waited, f"program {index} of {request.name} ends without gdc_wait"
     finally:
         scope.restore()
         current.memory.waited = True
+
+
+def _settled(kernel: CudaKernel) -> frozenset[str]:
+    """Names of the arrays that a kernel may read before it waits."""
+    operands = [kernel.arguments[name] for name in kernel.settled]
+    return frozenset(
+        _launches[at.launch].operands[at.operand] for at in operands if isinstance(at, At)
+    )
 
 
 def _place_counters(kernel: CudaKernel) -> None:

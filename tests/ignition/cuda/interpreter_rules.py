@@ -90,6 +90,13 @@ def install() -> None:
     # Kernels take these names from here when their modules are imported, which is later.
     extra: Any = import_module("triton.language.extra.cuda")
     extra.gdc_wait, extra.gdc_launch_dependents = _gdc_wait, _gdc_launch_dependents
+    # Fills a cache, by instructions that only a GPU has.
+    prefetch: Any = import_module("ignition.kernels.cuda.prefetch")
+    prefetch.bring_rows = prefetch.bring_blocks = _bring
+
+
+def _bring(*_arguments: Any, **_constants: Any) -> None:
+    pass
 
 
 def _gdc_wait() -> None:

@@ -34,6 +34,7 @@ class Memory:
 
     places: dict[str, PlacedArray] = field(default_factory=dict)
     waited: bool = True
+    settled: frozenset[str] = frozenset()
 
     def place(self, name: str, array: Array, *, writable: bool, weight: bool = False) -> int:
         if name not in self.places:
@@ -59,7 +60,8 @@ class Memory:
             inside |= mine
             if writing and not place.writable:
                 raise AssertionError(f"{place.name} is written, and the catalogue only reads it")
-            if not self.waited and (writing or not place.weight):
+            early = place.weight or place.name in self.settled
+            if not self.waited and (writing or not early):
                 raise AssertionError(f"{place.name} is {verb} before gdc_wait")
         if not inside.all():
             stray = int(at[~inside][0])

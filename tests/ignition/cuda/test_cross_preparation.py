@@ -22,6 +22,7 @@ from helios.runtime.targets import deployed_rank, read_manifest, read_modules
 from helios.schema import core_pb2
 from tests.ignition.cuda import cubin_sections
 from tests.ignition.test_prepare import Quiet, content
+from tests.standin_driver.building import needs_standin, run_child
 
 pytest.importorskip("triton", reason="the extra cuda-prepare isn't installed")
 
@@ -133,6 +134,15 @@ def test_the_oracle_holds_on_the_reference(prepared: Prepared) -> None:
         check_oracle(runtime, answers)
     finally:
         runtime.close()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_device_builds_every_graph_and_runs_it(prepared: Prepared, variant: str) -> None:
+    """With a stand-in for the driver, in whose graphs the reference plays the kernels."""
+    needs_standin()
+    key = KEY.public_key().public_bytes_raw().hex()
+    done = run_child("tests.ignition.cuda.standin_core", [str(prepared(variant)), key], {})
+    assert done.stdout == "8 programs ran\n"
 
 
 def test_another_preparation_gives_the_same_bytes_without_a_cache(

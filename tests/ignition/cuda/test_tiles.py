@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ignition.kernels.cuda.tiles import parts, tile
+from ignition.kernels.cuda.tiles import narrow, parts, tile
 
 # (outputs, width, whether the epilogue is f32) of models from 135M to 8B.
 MATRICES = [
@@ -21,7 +21,7 @@ def test_every_number_of_rows_has_a_tile_that_the_kernel_can_run(outputs, width,
     for rows in ROWS:
         chosen = tile(rows, outputs, width, f32=f32)
         # A part is whole blocks.
-        assert width % parts(outputs, width) == 0
+        assert width % (64 * parts(outputs, width)) == 0
         # A tensor map reads zeros past the last part's end; plain pointers don't.
         whole = width // parts(outputs, width) % chosen.width == 0
         assert whole or (chosen.kernel == "project_many" and parts(outputs, width) == 1)
@@ -52,3 +52,26 @@ def test_large_batches_take_large_tiles_and_single_tokens_narrow_ones():
     assert (narrow.rows_first, narrow.rows) == (False, 16)
     large = tile(8192, 6144, 4096, f32=False)
     assert (large.rows, large.outputs, large.flatten) == (128, 256, True)
+
+
+@pytest.mark.parametrize(("outputs", "width", "f32"), MATRICES)
+def test_narrow_tiles_are_for_few_rows_of_small_matrices(outputs, width, f32):
+    for rows in ROWS:
+        chosen = narrow(rows, outputs, width)
+        if chosen is None:
+            assert rows > 128 or outputs * width > 2**23
+            continue
+        assert chosen.rows >= min(rows, 64)
+        # Rows are the operand of 64 rows, or weights are one of 16 and more.
+        assert (chosen.rows if chosen.rows_first else chosen.outputs) in (16, 32, 64)
+        assert width // parts(outputs, width) % chosen.width == 0
+        x, y, _ = chosen.grid(rows, outputs)
+        assert x * chosen.outputs >= outputs
+        assert y * chosen.rows >= rows
+
+
+def test_only_small_matrices_are_cut_into_parts():
+    assert [parts(n, k) for n, k, _ in MATRICES] == [3, 3, 3, 4, 4, 4, 4, 4, 1, 1, 1, 1, 1]
+    assert parts(896, 4864) == 4
+    assert parts(64, 96) == 1
+    assert parts(128, 64) == 1

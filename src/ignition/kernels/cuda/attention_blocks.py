@@ -29,7 +29,35 @@ def fold_block(
     """
     cell = (page * KV_HEADS + head) * PAGE
     scores = tl.dot(q, keys.load([cell, 0]).T)
-    value = values.load([cell, 0])
+    return _folded(
+        q, scores, values.load([cell, 0]), key, oldest, end, position, maximum, total, mixed,
+        scale_log2, PAGE, WINDOW, MASKED,
+    )  # fmt: skip
+
+
+@triton.jit
+def fold_newest_block(
+    q, keys, values, new_key, new_value, newest, page, key, oldest, end, position, head, maximum,
+    total, mixed, scale_log2, KV_HEADS: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr,
+):  # fmt: skip
+    """As `fold_block` where the cell of token `newest` isn't written yet: what it will hold is
+    `new_key` and `new_value` [1, D]."""
+    cell = (page * KV_HEADS + head) * PAGE
+    here = (key + tl.arange(0, PAGE) == newest)[:, None]
+    scores = tl.dot(q, tl.where(here, new_key, keys.load([cell, 0])).T)
+    value = tl.where(here, new_value, values.load([cell, 0]))
+    return _folded(
+        q, scores, value, key, oldest, end, position, maximum, total, mixed, scale_log2, PAGE,
+        WINDOW, True,
+    )  # fmt: skip
+
+
+@triton.jit
+def _folded(
+    q, scores, value, key, oldest, end, position, maximum, total, mixed, scale_log2,
+    PAGE: tl.constexpr, WINDOW: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Scores and values of a page, folded in."""
     if MASKED:
         at = key + tl.arange(0, PAGE)
         scores = _visible(scores, at, position, WINDOW)

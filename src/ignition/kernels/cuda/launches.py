@@ -100,13 +100,16 @@ class CudaKernel:
     """A launch of a compiled kernel. `arguments` by the names of `request.arguments`, all of them.
 
     `programmatic`: it may begin while the launch before it ends, because it waits for it
-    (`gdc_wait`) before its first read or write of anything but weights.
+    (`gdc_wait`) before its first read or write of anything but weights and of `settled` arguments:
+    what those point at was written before the launch before it, and that one, of the same fusion,
+    waits before it lets another begin.
     """
 
     request: KernelRequest
     grid: tuple[int, int, int]
     arguments: Mapping[str, Argument] = field(default_factory=dict)
     programmatic: bool = True
+    settled: frozenset[str] = frozenset()
 
 
 Lowering = Callable[[CatalogueLaunch], Sequence[CudaKernel]]

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ignition.kernels.cuda.rows import row_sum
+from ignition.kernels.cuda.rows import inverse_root, row_sum
 
 F16_LIMIT: tl.constexpr = tl.constexpr(65504.0)
 
@@ -43,6 +43,22 @@ def rotated_heads(first, second, cosine, sine):
 
 
 @triton.jit
+def normalised_halves(first, second, weight, epsilon, HEADS: tl.constexpr, D: tl.constexpr):
+    """Both halves of heads [HEADS, D / 2], normalised head by head."""
+    column = tl.arange(0, D // 2)
+    squares = row_sum(first * first + second * second, HEADS, D // 2)
+    inverse = inverse_root(squares, D, epsilon)[:, None]
+    first = first * inverse * tl.load(weight + column)[None, :]
+    return first, second * inverse * tl.load(weight + D // 2 + column)[None, :]
+
+
+@triton.jit
+def as_f16(x):
+    """Rounded to f16, clamped to what it holds."""
+    return tl.minimum(tl.maximum(x, -F16_LIMIT), F16_LIMIT).to(tl.float16)
+
+
+@triton.jit
 def store_halves(
     to, first, second, mask, HEADS: tl.constexpr, D: tl.constexpr
 ):  # fmt: skip
@@ -50,10 +66,8 @@ def store_halves(
     column = tl.arange(0, D // 2)
     at = to[:, None] + column[None, :]
     mask = mask[:, None]
-    first = tl.minimum(tl.maximum(first, -F16_LIMIT), F16_LIMIT).to(tl.float16)
-    second = tl.minimum(tl.maximum(second, -F16_LIMIT), F16_LIMIT).to(tl.float16)
-    tl.store(at, first, mask=mask)
-    tl.store(at + D // 2, second, mask=mask)
+    tl.store(at, as_f16(first), mask=mask)
+    tl.store(at + D // 2, as_f16(second), mask=mask)
 
 
 @triton.jit
@@ -100,7 +114,7 @@ def rope_and_cache(
         second = tl.load(at + HALF, mask=mask, other=0.0)
         if Q_NORM | K_NORM:
             squares = row_sum(first * first + second * second, HEADS, HALF)
-            inverse = 1.0 / tl.sqrt_rn(squares / D + epsilon)
+            inverse = inverse_root(squares, D, epsilon)
             normed = (is_query & Q_NORM) | (is_key & K_NORM)
             inverse = tl.where(normed, inverse, 1.0)[:, None]
             first = first * inverse * first_factor

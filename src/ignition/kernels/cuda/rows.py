@@ -1,8 +1,8 @@
 """Rows of the residual: looked up in the embedding table, and normalised.
 
 A row's sum of squares is added in one order, fixed by its width alone, in every kernel that needs
-it: the row, padded with zeros to a power of two, is folded in halves to 128 sums, those by
-neighbours to 32, those in halves to one. Each step adds pairs, so neither the shape of a tile nor
+it: the row, padded with zeros to a power of two, is folded in halves to 64 sums, those by
+neighbours to 16, those in halves to one. Each step adds pairs, so neither the shape of a tile nor
 the number of warps enters.
 """
 
@@ -18,7 +18,7 @@ def row_sum(x, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Sums [ROWS] of x [ROWS, WIDTH], WIDTH a power of two."""
     sums = x
     for step in tl.static_range(16):
-        if (WIDTH >> step == 128) | (WIDTH >> step == 64):
+        if (WIDTH >> step == 64) | (WIDTH >> step == 32):
             sums = tl.sum(tl.reshape(sums, (ROWS, WIDTH >> step + 1, 2)), 2)
         elif WIDTH >> step > 1:
             sums = tl.sum(tl.reshape(sums, (ROWS, 2, WIDTH >> step + 1)), 1)
@@ -26,9 +26,15 @@ def row_sum(x, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def inverse_root(sum_of_squares, width, epsilon):
+    """1 / sqrt(mean of squares + epsilon)."""
+    return 1.0 / tl.sqrt_rn(sum_of_squares / width + epsilon)
+
+
+@triton.jit
 def inverse_rms(x, width, epsilon, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """1 / sqrt(mean of squares + epsilon) of each row of x [ROWS, WIDTH], zeros past `width`."""
-    return 1.0 / tl.sqrt_rn(row_sum(x * x, ROWS, WIDTH) / width + epsilon)
+    """`inverse_root` of each row of x [ROWS, WIDTH], zeros past `width`."""
+    return inverse_root(row_sum(x * x, ROWS, WIDTH), width, epsilon)
 
 
 @triton.jit

@@ -14,6 +14,11 @@ from typing import Final
 _ENOUGH_CTAS: Final = 80
 # Parts of a matrix are whole blocks, of this many inputs at least.
 _NARROWEST: Final = 64
+# Elements of a matrix up to which a layer's time is latency.
+_SMALL_MATRIX: Final = 1 << 23
+_HALF_OF_SHARED_MEMORY: Final = 112 * 1024
+# Elements of all rows up to which every CTA of a projection had better normalise them.
+_NORMED_ELEMENTS: Final = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,66 @@ class Tile:
         return (min(tiles, processors) if self.flatten else tiles), 1, 1
 
 
+@dataclass(frozen=True)
+class NarrowTile:
+    """Blocks and options of one variant of `project_narrow`; `ask` in bytes of a row of weights."""
+
+    rows: int
+    outputs: int
+    width: int
+    warps: int
+    stages: int
+    rows_first: bool = False
+    ask: int = 0
+    early: bool = True
+
+    def grid(self, capacity: int, outputs: int) -> tuple[int, int, int]:
+        """CTAs over `capacity` rows of a matrix with `outputs`."""
+        return -(-outputs // self.outputs), -(-capacity // self.rows), 1
+
+
 def parts(outputs: int, width: int) -> int:
     """Parts that a matrix's reduction is cut into, in every program.
 
-    One, but for a long reduction into few outputs: there, with few rows, its chain of dependent
-    products takes longer than its bytes.
+    Several for small matrices: with few rows their chains of dependent products take longer than
+    their bytes. A part is whole blocks of 64 inputs, and two of them at least.
     """
-    return 4 if outputs <= 1024 and width >= 3072 and width % (4 * _NARROWEST) == 0 else 1
+    if outputs * width > _SMALL_MATRIX:
+        return 1
+    blocks, rest = divmod(width, _NARROWEST)
+    fitting = [n for n in (4, 3, 2) if blocks % n == 0 and blocks // n > 1]
+    return fitting[0] if fitting and not rest else 1
+
+
+def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
+    """The variant of `project_narrow` for up to `rows` rows, None where another kernel is faster:
+    many rows, or a matrix whose bytes take longer than anything else."""
+    if rows > 128 or outputs * width > _SMALL_MATRIX:
+        return None
+    count = parts(outputs, width)
+    rows_block = next(block for block in (8, 16, 32, 64) if rows <= block or block == 64)
+    if rows_block == 64:
+        outputs_block = 32
+    else:
+        outputs_block = 16 if outputs <= 1024 else 32 if outputs <= 4096 else 64
+    block = 128 if outputs_block == 16 and width // count % 128 == 0 else 64
+    # Half of a multiprocessor's memory, so that the next launch finds room beside this one.
+    stage_nbytes = count * block * (2 * outputs_block + 4 * rows_block)
+    return NarrowTile(
+        rows=rows_block,
+        outputs=outputs_block,
+        width=block,
+        warps=4,
+        rows_first=rows_block == 64,
+        ask=2 * width,
+        stages=max(2, min(4, _HALF_OF_SHARED_MEMORY // stage_nbytes)),
+    )
+
+
+def norm_inside(rows: int, outputs: int, width: int) -> bool:
+    """Whether the norm before a projection is done in each of its CTAs."""
+    fitting = rows <= 32 and rows * width <= _NORMED_ELEMENTS
+    return fitting and narrow(rows, outputs, width) is not None
 
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:

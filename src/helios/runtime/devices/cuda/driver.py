@@ -42,6 +42,9 @@ _LOST: Final = MappingProxyType(
         999: "the driver met an error that it doesn't know",
     }
 )
+_REMEDIES: Final = MappingProxyType(
+    {OUT_OF_MEMORY: "Ask for less with --cache-memory, or free the GPU's memory"}
+)
 _RESTART: Final = "Start again; where it comes back, report it with the core's digest"
 
 
@@ -108,7 +111,7 @@ def failure(driver: Any, status: int, doing: str) -> DriverError:
     return DriverError(
         f"{name}: {meaning}",
         where=f"GPU, {doing}",
-        remedy=_RESTART if lost else "",
+        remedy=_RESTART if lost else _REMEDIES.get(status, ""),
         code=status,
         lost=lost,
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from ignition.kernels.cuda.launches import Fusion, Lowering
 from ignition.kernels.cuda.lowerings import (
+    fusions,
     model,
     pages,
     projections,
@@ -51,4 +52,4 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
 )
 
 # What does the work of several consecutive launches; the first that fits is taken.
-FUSIONS: Final[tuple[Fusion, ...]] = rounds.FUSIONS
+FUSIONS: Final[tuple[Fusion, ...]] = (*fusions.FUSIONS, *rounds.FUSIONS)

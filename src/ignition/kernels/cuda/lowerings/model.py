@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from helios.errors import ContractError
 from helios.kernels.catalogue import ActivationFormat
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda import attention as attending
-from ignition.kernels.cuda import rotary, rows
+from ignition.kernels.cuda import decode, rotary, rows
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
@@ -53,7 +55,7 @@ def embed(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 def rms_norm(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """Some rows a program; a warp a row where there are many."""
     at = launch.integers
-    padded = max(power_of_two(at["width"]), 128)
+    padded = max(power_of_two(at["width"]), 64)
     together = 4 if at["capacity"] >= 64 and padded <= 4096 else 1
     request = KernelRequest(
         rows.rms_norm,
@@ -92,11 +94,10 @@ def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
         num_stages=1,
     )
     operands = {p: At(name) for p, name in zip(parameters, names, strict=True)}
-    page_nbytes = _F16 * at["kv_heads"] * at["page_tokens"] * at["head_dim"]
     counts: dict[str, Argument] = {
         "table_pages": at["table_pages"],
         "slot_count": slot_count(at["table_pages"]),
-        "pages": RowsOf("k_plane", page_nbytes),
+        "pages": RowsOf("k_plane", page_nbytes(launch)),
     }
     floats = {name: launch.floats[name] for name in ("epsilon", "attention_factor")}
     grid = (at["capacity"], -(-heads // together), 1)
@@ -105,6 +106,12 @@ def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 
 def attention_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """Tiles of a lane's rows where lanes have several, else rows one by one."""
+    check_attention(launch)
+    return (_prefill(launch) if "lanes" in launch.operands else _decode(launch),)
+
+
+def check_attention(launch: CatalogueLaunch) -> None:
+    """Raises ContractError for heads or pages that the kernels don't take."""
     check_heads(launch)
     at = launch.integers
     if at["page_tokens"] != PAGE_TOKENS:
@@ -119,30 +126,50 @@ def attention_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
             where=launch.kernel,
             remedy="Attention on a GPU takes 128 query heads a key head at most",
         )
-    return (_prefill(launch) if "lanes" in launch.operands else _decode(launch),)
 
 
 def _decode(launch: CatalogueLaunch) -> CudaKernel:
-    at = launch.integers
-    group = at["q_heads"] // at["kv_heads"]
-    splits = -(-at["table_pages"] * PAGE_TOKENS // SPLIT_TOKENS)
-    elements = at["capacity"] * at["kv_heads"] * splits * group * (at["head_dim"] + 2)
-    workers = decode_workers(launch, splits) if 4 * elements <= _PARTIALS_LIMIT_NBYTES else 1
+    plan = DecodePlan.of(launch)
     request = KernelRequest(
-        attending.attend_decode,
+        decode.attend_decode,
         {"rows": "*i32", **_attention_arguments(launch), "partials": "*fp32", "arrivals": "*i32"}
         | dict.fromkeys(("table_pages", "slot_count"), "i32")
         | {"scale_log2": "fp32"},
-        _attention_constants(launch, 64 if group <= 64 else 128) | {"ALONE": workers == 1},
+        attention_constants(launch, plan.height) | {"ALONE": plan.workers == 1},
         num_warps=4,
         num_stages=2,
     )
-    scratch: dict[str, Argument] = {
-        "partials": Scratch("partials", pb.DTYPE_F32, (elements if workers > 1 else 1,)),
-        "arrivals": Counters(at["capacity"] * at["kv_heads"] if workers > 1 else 1),
-    }
-    grid = (at["kv_heads"], workers, at["capacity"])
-    return CudaKernel(request, grid, {"rows": At("rows"), **_attention_values(launch), **scratch})
+    values = {"rows": At("rows"), **_attention_values(launch), **plan.scratch}
+    return CudaKernel(request, plan.grid, values)
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """How the splits of rows are shared out."""
+
+    height: int
+    workers: int
+    grid: tuple[int, int, int]
+    scratch: Mapping[str, Argument]
+
+    @staticmethod
+    def of(launch: CatalogueLaunch) -> DecodePlan:
+        """For an `attention_f16` without lanes."""
+        at = launch.integers
+        group = at["q_heads"] // at["kv_heads"]
+        splits = -(-at["table_pages"] * PAGE_TOKENS // SPLIT_TOKENS)
+        elements = at["capacity"] * at["kv_heads"] * splits * group * (at["head_dim"] + 2)
+        workers = decode_workers(launch, splits) if 4 * elements <= _PARTIALS_LIMIT_NBYTES else 1
+        several = workers > 1
+        return DecodePlan(
+            height=64 if group <= 64 else 128,
+            workers=workers,
+            grid=(at["kv_heads"], workers, at["capacity"]),
+            scratch={
+                "partials": Scratch("partials", pb.DTYPE_F32, (elements if several else 1,)),
+                "arrivals": Counters(at["capacity"] * at["kv_heads"] if several else 1),
+            },
+        )
 
 
 def decode_workers(launch: CatalogueLaunch, splits: int) -> int:
@@ -165,7 +192,7 @@ def _prefill(launch: CatalogueLaunch) -> CudaKernel:
         | _attention_arguments(launch)
         | dict.fromkeys(("lane_capacity", "table_pages", "slot_count"), "i32")
         | {"scale_log2": "fp32"},
-        _attention_constants(launch, height) | {"LANES": power_of_two(at["lane_capacity"])},
+        attention_constants(launch, height) | {"LANES": power_of_two(at["lane_capacity"])},
         num_warps=height // 16,
         num_stages=3 if height == 128 and at["head_dim"] <= 128 else 2,
     )
@@ -190,7 +217,8 @@ def _attention_arguments(launch: CatalogueLaunch) -> dict[str, str]:
     }
 
 
-def _attention_constants(launch: CatalogueLaunch, height: int) -> dict[str, int]:
+def attention_constants(launch: CatalogueLaunch, height: int) -> dict[str, int]:
+    """What the attention kernels have in common."""
     at = launch.integers
     return {
         "Q_HEADS": at["q_heads"],
@@ -219,9 +247,15 @@ def _attention_values(launch: CatalogueLaunch) -> dict[str, Argument]:
     }
 
 
-def slot_count(table_pages: int) -> RowsOf:
+def slot_count(table_pages: int, launch: int = 0) -> RowsOf:
     """Request slots, by their rows of the page table."""
-    return RowsOf("page_table", _I32 * table_pages)
+    return RowsOf("page_table", _I32 * table_pages, launch)
+
+
+def page_nbytes(launch: CatalogueLaunch) -> int:
+    """Bytes of a page of one plane."""
+    at = launch.integers
+    return _F16 * at["kv_heads"] * at["page_tokens"] * at["head_dim"]
 
 
 def power_of_two(count: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from helios.errors import ContractError
-from helios.kernels.catalogue import ActivationFormat
+from helios.kernels.catalogue import ROW_GROUP, ActivationFormat
 from helios.schema import execution_pb2 as pb
-from ignition.kernels.cuda import projection, tiles
+from ignition.kernels.cuda import narrow, projection, tiles
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
@@ -16,44 +19,116 @@ from ignition.kernels.cuda.launches import (
     Scratch,
     TensorMap,
 )
-from ignition.kernels.cuda.lowerings.model import check_packing, pointer
+from ignition.kernels.cuda.lowerings.model import check_packing, pointer, power_of_two
 
-_GROUP = 8  # row tiles that pass over the weights together; decides no bits
+_GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
+_CHUNK: Final = 64  # inputs that the norm inside a projection reads at a time
 
 
 def linear(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """x Wᵀ + bias, into f32 or added to it."""
-    epilogue = projection.ADD if launch.integers["accumulate"] else projection.F32
-    return (_project(launch, launch.integers["outputs"], epilogue, "*fp32"),)
+    return (_project(launch, linear_product(launch)),)
 
 
 def linear_silu_mul(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """silu(gate) · up."""
+    return (_project(launch, silu_product(launch)),)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A projection: its matrix, its epilogue, the type of what it writes."""
+
+    outputs: int
+    width: int
+    epilogue: int
+    out: str
+
+
+def linear_product(launch: CatalogueLaunch) -> Product:
+    """What a `linear` computes. Raises ContractError for what a GPU doesn't."""
+    _check(launch)
+    epilogue = projection.ADD if launch.integers["accumulate"] else projection.F32
+    return Product(launch.integers["outputs"], launch.integers["width"], epilogue, "*fp32")
+
+
+def silu_product(launch: CatalogueLaunch) -> Product:
+    """What a `linear_silu_mul` computes. Raises ContractError for what a GPU doesn't."""
+    _check(launch)
     outputs = launch.integers["outputs"]
-    if outputs % 8:
+    if outputs % ROW_GROUP:
         raise ContractError(
             f"{outputs} outputs",
             where=launch.kernel,
-            remedy="Gate and up alternate in groups of 8 rows",
+            remedy=f"Gate and up alternate in groups of {ROW_GROUP} rows",
         )
     out = pointer(launch, "out_format")
-    return (_project(launch, 2 * outputs, projection.SILU_MUL, out),)
+    return Product(2 * outputs, launch.integers["width"], projection.SILU_MUL, out)
 
 
-def _project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> CudaKernel:
+def _check(launch: CatalogueLaunch) -> None:
     check_packing(launch)
-    at = launch.integers
-    if at["format"] != ActivationFormat.BF16:
+    if launch.integers["format"] != ActivationFormat.BF16:
         raise ContractError(
-            f"reads format {at['format']}",
+            f"reads format {launch.integers['format']}",
             where=launch.kernel,
             remedy="Projections of a GPU read bf16 activations",
         )
-    width = at["width"]
-    chosen = tiles.tile(at["capacity"], outputs, width, f32=out == "*fp32")
+
+
+def _project(launch: CatalogueLaunch, product: Product) -> CudaKernel:
+    chosen = tiles.narrow(launch.integers["capacity"], product.outputs, product.width)
+    if chosen is not None:
+        return project_narrow(launch, product, chosen)
+    return project_tiled(launch, product)
+
+
+def project_narrow(
+    launch: CatalogueLaunch,
+    product: Product,
+    chosen: tiles.NarrowTile,
+    *,
+    norm: CatalogueLaunch | None = None,
+) -> CudaKernel:
+    """`project_narrow` for a launch, with the `rms_norm` before it inside where one is given:
+    operands are then those of launch 0, the norm, and launch 1."""
+    capacity, number = launch.integers["capacity"], 0 if norm is None else 1
+    chunks = -(-product.width // _CHUNK)
+    request = KernelRequest(
+        narrow.project_narrow,
+        {"rows": "*i32", "x": "*bf16" if norm is None else "*fp32", "norm": "*fp32"}
+        | {"w": "*bf16", "bias": "*fp32", "out": product.out}
+        | {"capacity": "i32", "epsilon": "fp32"},
+        {"N": product.outputs, "K": product.width}
+        | {"PARTS": tiles.parts(product.outputs, product.width)}
+        | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width}
+        | {"ROWS_FIRST": chosen.rows_first, "EPILOGUE": product.epilogue}
+        | {"BIAS": "bias" in launch.operands, "NORM": norm is not None}
+        | {"PADDED": power_of_two(chunks), "ASK": chosen.ask, "EARLY": chosen.early},
+        chosen.warps,
+        chosen.stages,
+    )
+    values: dict[str, Argument] = {
+        "rows": At("rows"),
+        "x": At("x"),
+        "norm": At("weight"),  # without a norm it isn't read
+        "w": At("weight", number),
+        "bias": At("bias" if "bias" in launch.operands else "weight", number),
+        "out": At("out", number),
+        "capacity": capacity,
+        "epsilon": 0.0 if norm is None else norm.floats["epsilon"],
+    }
+    return CudaKernel(request, chosen.grid(capacity, product.outputs), values)
+
+
+def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
+    """`project_few` or `project_many` for a launch."""
+    at = launch.integers
+    outputs, width = product.outputs, product.width
+    chosen = tiles.tile(at["capacity"], outputs, width, f32=product.out == "*fp32")
     parts = tiles.parts(outputs, width)
     grid = chosen.grid(at["capacity"], outputs, parts, launch.architecture.processors)
-    arguments = {"rows": "*i32", "x": "*bf16", "w": "*bf16", "bias": "*fp32", "out": out}
+    arguments = {"rows": "*i32", "x": "*bf16", "w": "*bf16", "bias": "*fp32", "out": product.out}
     constants: dict[str, int | bool] = {
         "N": outputs,
         "K": width,
@@ -62,7 +137,7 @@ def _project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> 
         "BM": chosen.rows,
         "BK": chosen.width,
         "ROWS_FIRST": chosen.rows_first,
-        "EPILOGUE": epilogue,
+        "EPILOGUE": product.epilogue,
         "BIAS": "bias" in launch.operands,
     }
     values: dict[str, Argument] = {name: At(name) for name in ("rows", "x", "out")}

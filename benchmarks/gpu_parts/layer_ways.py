@@ -1,0 +1,230 @@
+"""The launches of a layer and the ways of doing them that are timed, before anything is compiled.
+
+Operands are named by what they hold, the same name for the same memory; `LAYERED` names differ
+from layer to layer. Needs Triton, because lowerings do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from unittest.mock import patch
+
+from gpu_parts.geometries import Geometry
+from ignition.kernels.cuda import tiles
+from ignition.kernels.cuda.launches import (
+    ARCHITECTURES,
+    CatalogueLaunch,
+    CudaKernel,
+    NeighbouringLaunch,
+)
+from ignition.kernels.cuda.lowerings import LOWERINGS
+from ignition.kernels.cuda.lowerings.fusions import FUSIONS
+
+ROWS_BF16 = 9
+PAGE_TOKENS = 64
+CONTEXT_TOKENS = 192
+LANES = 8
+# Decode takes a row a lane up to here, prefill one prompt.
+MOST_LANES = 128
+# Between launches of a layer; nothing reads them later.
+BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
+
+
+@dataclass(frozen=True)
+class Way:
+    """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
+    matrix, fusions that aren't made; `inside`: norms inside projections although rows are many."""
+
+    name: str
+    narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
+    parts: int | None = None
+    without: tuple[str, ...] = ()
+    inside: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A catalogue launch and the memory of its operands."""
+
+    launch: CatalogueLaunch
+    places: dict[str, str]
+
+
+def layer(geometry: Geometry, rows: int) -> list[PlannedLaunch]:
+    """The launches of a layer, as the recipe records them."""
+    g = geometry
+    mixed = g.q_heads * g.head_dim
+    qkv = mixed + 2 * g.kv_heads * g.head_dim
+    context = CONTEXT_TOKENS if rows <= MOST_LANES else rows
+    heads = {
+        "capacity": rows, "q_heads": g.q_heads, "kv_heads": g.kv_heads, "head_dim": g.head_dim,
+        "page_tokens": PAGE_TOKENS, "table_pages": max(32, -(-context // PAGE_TOKENS)),
+    }  # fmt: skip
+    norm = {"capacity": rows, "width": g.hidden, "format": 1}
+    product = {"capacity": rows, "packing": ROWS_BF16, "format": 1}
+    cache = "rows positions slot page_table k_plane v_plane"
+    norms = " q_norm k_norm" if g.name == "0.6B" else ""
+    by_lanes = rows > MOST_LANES
+    attention = heads | {"window": 0, "format": 1, "lane_capacity": LANES if by_lanes else 0}
+
+    def planned(
+        kernel: str, integers: dict[str, int], operands: str, floats: dict[str, float]
+    ) -> PlannedLaunch:
+        places = dict(item.split("=") if "=" in item else (item, item) for item in operands.split())
+        described = CatalogueLaunch(
+            kernel, integers, floats, frozenset(places), ARCHITECTURES["sm_90"]
+        )
+        return PlannedLaunch(described, places)
+
+    def linear(width: int, outputs: int, accumulate: int, operands: str) -> PlannedLaunch:
+        integers = product | {"width": width, "outputs": outputs, "accumulate": accumulate}
+        return planned("linear", integers, f"rows {operands}", {})
+
+    epsilon = {"epsilon": 1e-5}
+    return [
+        planned("rms_norm", norm, "rows x weight=norm out=normed", epsilon),
+        linear(g.hidden, qkv, 0, "x=normed weight=w_qkv out=qkv"),
+        planned(
+            "rope_and_cache_f16", heads, f"{cache} qkv inverse_frequency queries{norms}",
+            epsilon | {"attention_factor": 1.0},
+        ),
+        planned(
+            "attention_f16", attention,
+            f"{cache} queries out=attended{' lanes query_length' * by_lanes}",
+            {"scale": g.head_dim**-0.5},
+        ),
+        linear(mixed, g.hidden, 1, "x=attended weight=w_output out=x"),
+        planned("rms_norm", norm, "rows x weight=norm2 out=normed2", epsilon),
+        planned(
+            "linear_silu_mul", product | {"width": g.hidden, "outputs": g.inner, "out_format": 1},
+            "rows x=normed2 weight=w_gate_up out=gated", {},
+        ),
+        linear(g.inner, g.hidden, 1, "x=gated weight=w_down out=x"),
+    ]  # fmt: skip
+
+
+def lowered(
+    geometry: Geometry, rows: int, way: Way
+) -> list[tuple[CudaKernel, list[PlannedLaunch]]]:
+    """The CUDA launches of a layer, each with the catalogue launches that its arguments number."""
+    launches = layer(geometry, rows)
+    result: list[tuple[CudaKernel, list[PlannedLaunch]]] = []
+    with _chosen(geometry, way):
+        at = 0
+        while at < len(launches):
+            window, kernels = _fused(launches[at:], way)
+            if not window:
+                window = launches[at : at + 1]
+                kernels = LOWERINGS[window[0].launch.kernel](window[0].launch)
+            result += [(kernel, window) for kernel in kernels]
+            at += len(window)
+    return result
+
+
+def _fused(
+    launches: list[PlannedLaunch], way: Way
+) -> tuple[list[PlannedLaunch], Sequence[CudaKernel]]:
+    numbers = {name: number for number, name in enumerate(_names(launches))}
+    unread = frozenset((numbers[name], 0) for name in BETWEEN if name in numbers)
+    for fusion in FUSIONS:
+        window = launches[: len(fusion.kernels)]
+        name = "+".join(fusion.kernels)
+        if name in way.without or tuple(p.launch.kernel for p in window) != tuple(fusion.kernels):
+            continue
+        neighbours = [
+            NeighbouringLaunch(
+                p.launch, {o: (numbers[place], 0) for o, place in p.places.items()}, unread
+            )
+            for p in window
+        ]
+        kernels = fusion.lower(neighbours)
+        if kernels is not None:
+            return window, kernels
+    return [], ()
+
+
+def _names(launches: list[PlannedLaunch]) -> list[str]:
+    return sorted({place for planned in launches for place in planned.places.values()})
+
+
+@contextmanager
+def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
+    """With the tiles and parts of a way."""
+    shapes = {shape[:2]: role for role, shape in geometry.projections.items()}
+    narrow, parts = tiles.narrow, tiles.parts
+
+    def chosen_narrow(rows: int, outputs: int, width: int) -> tiles.NarrowTile | None:
+        role = shapes.get((outputs, width), "")
+        return way.narrow[role] if role in way.narrow else narrow(rows, outputs, width)
+
+    def chosen_parts(outputs: int, width: int) -> int:
+        return parts(outputs, width) if way.parts is None else way.parts
+
+    norm_inside = (lambda *_: True) if way.inside else tiles.norm_inside
+    with (
+        patch.object(tiles, "narrow", chosen_narrow),
+        patch.object(tiles, "parts", chosen_parts),
+        patch.object(tiles, "norm_inside", norm_inside),
+    ):
+        yield
+
+
+NORM_FUSIONS = (
+    "rms_norm+linear+rope_and_cache_f16+attention_f16",
+    "rms_norm+linear",
+    "rms_norm+linear_silu_mul",
+)
+ROPE_FUSIONS = (
+    "rms_norm+linear+rope_and_cache_f16+attention_f16",
+    "linear+rope_and_cache_f16+attention_f16",
+    "rope_and_cache_f16+attention_f16",
+)
+
+
+def ways(geometry: Geometry, rows: int) -> list[Way]:
+    """Every way that is tried; the first is the default."""
+    tried = [Way("as chosen")]
+    if rows > MOST_LANES:
+        return [*tried, Way("one part", parts=1)]
+    tried.append(Way("rotation apart", without=ROPE_FUSIONS))
+    roles = ("qkv", "output", "gate_up", "down")
+    defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
+    if not any(defaults.values()):
+        return tried + _large_matrices(rows, roles)
+    tried += [
+        Way("norms apart", without=NORM_FUSIONS),
+        Way("no narrow kernels", narrow=dict.fromkeys(roles)),
+        Way("one part", parts=1),
+    ]
+    if 16 < rows <= 32 and geometry.hidden <= 1024:
+        tried.append(Way("norms inside", inside=True))
+    for change in ({"ask": 0}, {"early": False}):
+        changed = {role: replace(t, **change) for role, t in defaults.items() if t is not None}
+        tried.append(Way(f"all {change}", narrow=dict(changed)))
+    for role, chosen in defaults.items():
+        if chosen is None:
+            continue
+        others: list[dict[str, int]] = [{"outputs": n} for n in (16, 32, 64) if n != chosen.outputs]
+        if rows < 8:
+            others.append({"warps": 8})
+        for change in others:
+            tried.append(Way(f"{role} {change}", narrow={role: replace(chosen, **change)}))
+    return tried
+
+
+def _large_matrices(rows: int, roles: Sequence[str]) -> list[Way]:
+    """Narrow kernels where the default is none."""
+    if rows > 32:
+        return []
+    block = 8 if rows <= 8 else 32
+    shapes = {
+        "32x128": tiles.NarrowTile(block, 32, 128, 4, 7, ask=512),
+        "64x128 late, unasked": tiles.NarrowTile(block, 64, 128, 4, 6, early=False),
+    }
+    return [
+        Way(f"narrow {name} {role}", narrow={role: tile})
+        for role in roles
+        for name, tile in shapes.items()
+    ]
