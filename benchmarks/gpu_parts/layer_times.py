@@ -19,6 +19,7 @@ PAGE_TOKENS = 64
 CONTEXT_TOKENS = 192
 LANES = 8
 MOST_LANES = 128
+DEVICE = "cuda"
 LAYERS = {"135M": 30, "0.6B": 28, "8B": 32}
 SLOTS = 128
 
@@ -36,15 +37,15 @@ class Memory:
         slots = rows if decode else 1
         mixed = g.q_heads * g.head_dim
         qkv = mixed + 2 * g.kv_heads * g.head_dim
-        f32, bf16 = {"device": "cuda"}, {"device": "cuda", "dtype": torch.bfloat16}
-        i32 = {"device": "cuda", "dtype": torch.int32}
-        half = {"device": "cuda", "dtype": torch.float16}
+        f32, bf16 = {"device": DEVICE}, {"device": DEVICE, "dtype": torch.bfloat16}
+        i32 = {"device": DEVICE, "dtype": torch.int32}
+        half = {"device": DEVICE, "dtype": torch.float16}
 
         def weight(outputs: int, width: int) -> torch.Tensor:
             return torch.randn(outputs, width, **bf16) * width**-0.5
 
         used = slots * -(-self.context // PAGE_TOKENS) + 1
-        order = torch.randperm(used - 1, device="cuda").to(torch.int32)
+        order = torch.randperm(used - 1, device=DEVICE).to(torch.int32)
         table = torch.zeros(slots, pages, **i32)
         table[:, : (used - 1) // slots] = order.view(slots, -1)
         positions = torch.full((rows,), self.context - 1, **i32)
@@ -103,7 +104,7 @@ class Memory:
             return self.counters
         if kind == "scratch":
             if rest[0] not in self._scratch:
-                self._scratch[rest[0]] = torch.empty(rest[0], device="cuda", dtype=torch.uint8)
+                self._scratch[rest[0]] = torch.empty(rest[0], device=DEVICE, dtype=torch.uint8)
             return self._scratch[rest[0]]
         return rest[0]
 
@@ -116,28 +117,28 @@ class Graph:
         graph = checked(driver.cuGraphCreate(0))
         edge = driver.CUgraphEdgeData()
         edge.type = edge.from_port = 1  # programmatic: once all CTAs have let go
-        before = None
+        node = driver.CUgraphNodeParams()
+        node.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+        before: list[Any] = []
         for layer in range(memory.layers):
             for launch in plan["launches"]:
                 arguments = [memory.argument(a, layer) for a in launch["arguments"]]
-                kernel = kernels[launch["kernel"]]
-                node = self._node(graph, kernel, launch["grid"], arguments)
-                if before is not None:
-                    checked(driver.cuGraphAddDependencies(graph, [before], [node], [edge], 1))
-                before = node
+                self._describe(node.kernel, kernels[launch["kernel"]], launch["grid"], arguments)
+                edges = [edge] if before else None
+                before = [
+                    checked(driver.cuGraphAddNode(graph, before or None, edges, len(before), node))
+                ]
         self._exec = checked(driver.cuGraphInstantiate(graph, 0))
         checked(driver.cuGraphDestroy(graph))
 
-    def _node(self, graph: Any, kernel: Kernel, grid: list[int], arguments: list[Any]) -> Any:
+    def _describe(self, node: Any, kernel: Kernel, grid: list[int], arguments: list[Any]) -> None:
         addresses, kept = kernel.packed(arguments)
         self._kept.append(kept)
-        p = driver.CUDA_KERNEL_NODE_PARAMS()
-        p.func = kernel.function
-        p.gridDimX, p.gridDimY, p.gridDimZ = grid
-        p.blockDimX, p.blockDimY, p.blockDimZ = kernel.threads, 1, 1
-        p.sharedMemBytes = kernel.shared
-        p.kernelParams = ctypes.addressof(addresses)
-        return checked(driver.cuGraphAddKernelNode(graph, [], 0, p))
+        node.func = kernel.function
+        node.gridDimX, node.gridDimY, node.gridDimZ = grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = kernel.threads, 1, 1
+        node.sharedMemBytes = kernel.shared
+        node.kernelParams = ctypes.addressof(addresses)
 
     def launch(self) -> None:
         """Queues the graph on PyTorch's stream."""

@@ -35,13 +35,15 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 @dataclass(frozen=True)
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
-    matrix, fusions that aren't made; `inside`: norms inside projections although rows are many."""
+    matrix, fusions that aren't made; `inside`: norms inside projections although rows are many;
+    `tile`: of every matrix that has no narrow kernel."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
     parts: int | None = None
     without: tuple[str, ...] = ()
     inside: bool = False
+    tile: tiles.Tile | None = None
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,17 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
+    tile = tiles.tile
+
+    def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
+        return way.tile or tile(rows, outputs, width, f32=f32)
+
     norm_inside = (lambda *_: True) if way.inside else tiles.norm_inside
     with (
         patch.object(tiles, "narrow", chosen_narrow),
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "norm_inside", norm_inside),
+        patch.object(tiles, "tile", chosen_tile),
     ):
         yield
 
@@ -198,6 +206,15 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
         Way("no narrow kernels", narrow=dict.fromkeys(roles)),
         Way("one part", parts=1),
     ]
+    if rows > 64:
+        tried += [
+            Way(f"many {height}x{wide}", narrow=dict.fromkeys(roles), tile=tile)
+            for height, wide, tile in (
+                (64, 64, tiles.Tile("project_many", True, 64, 64, 64, 4, 8)),
+                (64, 128, tiles.Tile("project_many", True, 64, 128, 64, 4, 6)),
+                (128, 64, tiles.Tile("project_many", True, 128, 64, 64, 8, 6)),
+            )
+        ]
     if 16 < rows <= 32 and geometry.hidden <= 1024:
         tried.append(Way("norms inside", inside=True))
     for change in ({"ask": 0}, {"early": False}):

@@ -13,7 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from tests.gpu.model_trials import MODELS, Model
-from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial, companies, in_company, only
+from tests.gpu.trials import (
+    WHOLE,
+    Build,
+    Company,
+    Run,
+    SameBits,
+    Trial,
+    companies,
+    in_company,
+    only,
+    rows_of_all,
+)
 from tests.native import cuda_cases
 from tests.native.cuda_cases import F16_NAN, PAGE_TOKENS
 from tests.native.launches import Array, Case
@@ -160,16 +171,56 @@ def _long(rng: np.random.Generator, model: Model, tokens: int) -> Trial:
     )
 
 
+def _rotated(rng: np.random.Generator, model: Model, window: int = 0) -> Trial:
+    """Rotation and attention in one launch, in any company: as one after the other."""
+    heads: dict[str, Any] = {
+        "q_heads": model.q_heads,
+        "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+    }
+    count = len(_CONTEXTS)
+    attention = cuda_cases.attention_f16(
+        rng, contexts=_CONTEXTS, window=window, table_pages=12, **heads
+    )
+    rope = cuda_cases.rope_and_cache_f16(
+        rng, rows=count, capacity=count, norms=model.norms, table_pages=12, **heads
+    )
+    operands = attention.operands
+    for context, slot in zip(_CONTEXTS, operands["slot"], strict=True):
+        if context:  # what the rotation stores isn't there yet
+            column, cell = divmod(context - 1, PAGE_TOKENS)
+            page = operands["page_table"][slot, column]
+            for plane in ("k_plane", "v_plane"):
+                operands[plane][page, :, cell] = F16_NAN
+    shared = ("rows", "positions", "slot", "page_table", "k_plane", "v_plane")
+    rope = rope.with_operands(**{name: operands[name] for name in shared})
+    cases = (rope, attention.with_operands(queries=rope.operands["queries"]))
+    runs, same = {WHOLE: Run(cases)}, []
+    every = Company(range(count), count)
+    found = companies(rng, count, [3, 8, 20, 100], repeated=False)
+    for one in [every, *found]:
+        part = rows_of_all(cases, one.rows, one.capacity)
+        name = f"fused, {one.name}"
+        runs[name] = Run(tuple(part), fused=True, unread=(part[0].operands["queries"],))
+        rows = np.asarray(one.rows)
+        same.append(SameBits(name, "out", np.arange(len(rows)), rows))
+    planes = ("k_plane", "v_plane")
+    same += [SameBits(f"fused, {every.name}", plane, ..., ...) for plane in planes]
+    return Trial(runs, same)
+
+
 def trials() -> dict[str, Build]:
     """All of them by name."""
     found: dict[str, Build] = {}
     for name, model in MODELS.items():
         found[f"decode {name}"] = partial(_decode, model=model, sizes=[3, 8, 20])
+        found[f"rotated {name}"] = partial(_rotated, model=model)
         found[f"prompts {name}"] = partial(
             _history, model=model, lengths=[70, 1, 300, 130], window=0
         )
     tiny, small, large = MODELS["tiny"], MODELS["135M"], MODELS["8B"]
     found["decode window"] = partial(_decode, model=small, sizes=[3, 20], window=70)
+    found["rotated window"] = partial(_rotated, model=small, window=70)
     found["decode many"] = partial(_decode, model=small, sizes=[32, 128, 200], times=11)
     found["prompts window"] = partial(_history, model=small, lengths=[200, 330], window=100)
     found["long prompt 135M"] = partial(_long, model=small, tokens=2100)

@@ -35,6 +35,8 @@ def main() -> int:
         bundle.add(name)
     programs = len(bundle.recorder.programs)
     print(f"{programs} programs, {len(bundle.requests)} kernels", flush=True)
+    if bundle.missing and not options.only:
+        raise SystemExit(f"no trial has: {', '.join(bundle.missing)}")
     if options.count:
         names = Counter(request.function.__name__ for request in bundle.requests.values())
         print(*(f"{count:4} {name}" for name, count in names.most_common()), sep="\n")

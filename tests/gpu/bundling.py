@@ -7,7 +7,7 @@ neighbours; programs use it in turn, so its size is that of the largest. Content
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,8 @@ class Bundle:
     target: str = "cuda:sm_90"
     recorder: Recorder = field(init=False)
     requests: dict[str, KernelRequest] = field(default_factory=dict)
+    # Which consecutive launches have become launches of a GPU.
+    done: set[tuple[str, ...]] = field(default_factory=set)
     _lowered: list[tuple[ProgramRecorder, tuple[LoweredLaunches, ...]]] = field(
         default_factory=list
     )
@@ -57,6 +59,12 @@ class Bundle:
         """Records and lowers a trial's runs."""
         for name, run in make(trial).runs.items():
             self._add_run(program_name(trial, name), run)
+
+    @property
+    def missing(self) -> list[str]:
+        """Kernels and fusions that no trial has."""
+        every = {(name,) for name in LOWERINGS} | {fusion.kernels for fusion in FUSIONS}
+        return sorted(" + ".join(kernels) for kernels in every - self.done)
 
     def write(self, folder: Path, advance: Callable[[int], None]) -> None:
         """Compiles and writes."""
@@ -106,16 +114,21 @@ class Bundle:
                     tuple(float(case.floats[key]) for key in spec.floats),
                 )
             )
-        # All of it is looked at, so none of it needn't be written.
+        # What is looked at must be written.
         kernels = Kernels(
             LOWERINGS,
             FUSIONS if run.fused else (),
             ARCHITECTURES[recorder.target.architecture],
-            {handle.name for handle in handles.values()},
+            {handle.name for i, handle in handles.items() if i not in run.unread_ids},
         )
         parts = tuple(lower(program, kernels, self._cache))
-        if run.fused and len(parts) != 1:
-            raise ValueError(f"{name}: {len(parts)} parts, where one fusion was to do it all")
+        names = [case.kernel for case in run.cases]
+        found = {tuple(names[part.first : part.last + 1]) for part in parts}
+        if run.fused and not any(len(part) > 1 for part in found):
+            raise ValueError(f"{name}: no fusion fits")
+        self.done |= found
+        if not run.early:
+            parts = tuple(map(_one_after_the_other, parts))
         self._lowered.append((program, parts))
         for part in parts:
             for kernel in part.kernels:
@@ -157,6 +170,11 @@ class Bundle:
             made.CopyFrom(program.message)
             made.launches.extend(_launch(launch, kernels) for launch in program.launches)
         return message
+
+
+def _one_after_the_other(part: LoweredLaunches) -> LoweredLaunches:
+    kernels = tuple(replace(kernel, programmatic=False) for kernel in part.kernels)
+    return replace(part, kernels=kernels)
 
 
 def _places(programs: Iterable[Sequence[RecordedLaunch]]) -> tuple[dict[str, int], int]:

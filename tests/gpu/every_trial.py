@@ -9,13 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from tests.gpu import attention_trials, model_trials, request_trials, sampling_trials
+from tests.gpu import attention_trials, layer_trials, model_trials, request_trials, sampling_trials
 from tests.gpu.trials import Build, Trial
 
 EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
     {
         **model_trials.trials(),
         **attention_trials.trials(),
+        **layer_trials.trials(),
         **request_trials.trials(),
         **sampling_trials.trials(),
     }

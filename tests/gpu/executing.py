@@ -44,6 +44,8 @@ def read_manifest(bundle: Path) -> Manifest:
 class Executor:
     """The programs of some trials, loaded. `dry` runs them and looks at nothing."""
 
+    device_type: type[CudaDevice] = CudaDevice
+
     def __init__(
         self, bundle: Path, trials: Sequence[str], options: DeviceOptions, *, dry: bool
     ) -> None:
@@ -55,7 +57,7 @@ class Executor:
         self._programs = {program.name: (i, program) for i, program in enumerate(programs)}
         self._filling: Bytes = np.random.default_rng(0).integers(0, 256, _FILLING_NBYTES, np.uint8)
         modules = {path.name: path.read_bytes() for path in (bundle / MODULES).iterdir()}
-        self.device = CudaDevice(manifest.target, options, manifest.cuda, modules)
+        self.device = self.device_type(manifest.target, options, manifest.cuda, modules)
         planned = tuple(PlannedBuffer(b, b.shape, b.nbytes) for b in manifest.buffers)
         self.device.allocate(MemoryPlan(planned, {}, manifest.workspace_nbytes), {})
         self.device.load(programs)
@@ -107,22 +109,27 @@ class Executor:
             if frame == 0:
                 first = left
                 if run.reference:
-                    wrong += differences(run.cases, left)
+                    wrong += differences(run, left)
             else:
                 wrong += [
                     f"{placed.arrays[n][1].name} differs when other things lie around the arrays"
-                    for n in placed.written
+                    for n in placed.written - run.unread_ids
                     if left[n].tobytes() != first[n].tobytes()
                 ]
         return wrong, first
 
     def _round(self, program: int, frame: int, before: Bytes) -> Bytes:
-        device = self.device
-        device._copy(before, self._workspace, to_gpu=True)
+        self._bring(before)
         self._launch(program, frame)
+        return before if self._dry else self._fetch(before)
+
+    def _bring(self, before: Bytes) -> None:
+        self.device._copy(before, self._workspace, to_gpu=True)
+
+    def _fetch(self, before: Bytes) -> Bytes:
+        """What became of the workspace."""
         after = np.empty_like(before)
-        if not self._dry:
-            device._copy(after, self._workspace, to_gpu=False)
+        self.device._copy(after, self._workspace, to_gpu=False)
         return after
 
     def _launch(self, program: int, frame: int) -> None:

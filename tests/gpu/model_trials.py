@@ -13,7 +13,17 @@ from typing import Final
 
 import numpy as np
 
-from tests.gpu.trials import WHOLE, Build, Company, Run, SameBits, Trial, companies, in_company
+from tests.gpu.trials import (
+    WHOLE,
+    Build,
+    Company,
+    Run,
+    SameBits,
+    Trial,
+    companies,
+    in_company,
+    rows_of_all,
+)
 from tests.native import cuda_cases, layer_cases
 from tests.native.company import rows_of
 from tests.native.launches import Array, Case
@@ -52,7 +62,7 @@ def _weights(rng: np.random.Generator, outputs: int, width: int) -> Array:
     return ((bits & 0x81FF) | 0x3E00).view(np.uint8).reshape(-1)
 
 
-def _linear(
+def linear(
     rng: np.random.Generator, width: int, outputs: int, *, bias: bool, accumulate: bool, rows: int
 ) -> Case:
     """A product, with poison in an output that isn't added to."""
@@ -76,9 +86,7 @@ def _linear(
     return Case("linear", operands, integers)
 
 
-def _silu(
-    rng: np.random.Generator, width: int, outputs: int, out_format: int, *, rows: int
-) -> Case:
+def silu(rng: np.random.Generator, width: int, outputs: int, out_format: int, *, rows: int) -> Case:
     """Small enough factors that the exponential isn't always 0 or infinite."""
     operands: dict[str, Array] = {
         "rows": i32(rows),
@@ -113,7 +121,7 @@ def _projections(model: Model) -> dict[str, Build]:
     def product(width: int, outputs: int, *, bias: bool = False, accumulate: bool = False) -> Build:
         return lambda rng: projection(
             rng,
-            _linear(rng, width, outputs, bias=bias, accumulate=accumulate, rows=rows),
+            linear(rng, width, outputs, bias=bias, accumulate=accumulate, rows=rows),
             sizes,
         )
 
@@ -121,7 +129,7 @@ def _projections(model: Model) -> dict[str, Build]:
         "qkv": product(model.hidden, joint, bias=model.bias),
         "output": product(attended, model.hidden, accumulate=True),
         "gate_up": lambda rng: projection(
-            rng, _silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows), sizes
+            rng, silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows), sizes
         ),
         "down": product(model.intermediate, model.hidden, accumulate=True),
     }
@@ -129,10 +137,32 @@ def _projections(model: Model) -> dict[str, Build]:
         head = sizes[: 4 if model.hidden < 1024 else 3]
         trials["head"] = lambda rng: projection(
             rng,
-            _linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
+            linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
             [*head[:-1], 32],
         )
     return trials
+
+
+def _normed(rng: np.random.Generator, model: Model, *, gated: bool) -> Trial:
+    """A norm inside the projection that reads it, which few rows have."""
+    rows = 8
+    if gated:
+        case = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows)
+    else:
+        outputs = (model.q_heads + 2 * model.kv_heads) * model.head_dim
+        case = linear(rng, model.hidden, outputs, bias=model.bias, accumulate=False, rows=rows)
+    norm = layer_cases.rms_norm(rng, BF16_FORMAT, rows=rows, capacity=rows, width=model.hidden)
+    weight = norm.operands["weight"] / np.float32(model.hidden**0.5 if gated else 1)
+    between = _poisoned(norm).operands["out"]
+    norm = norm.with_operands(weight=weight, rows=case.operands["rows"], out=between)
+    cases = (norm, case.with_operands(x=between))
+    runs, same = {WHOLE: Run(cases)}, []
+    for one in (Company(range(rows), rows), Company([5], 1), Company([7, 2, 4], 4)):
+        part = rows_of_all(cases, one.rows, one.capacity)
+        name = f"fused, {one.name}"
+        runs[name] = Run(tuple(part), fused=True, unread=(part[0].operands["out"],))
+        same.append(SameBits(name, "out", np.arange(len(one.rows)), np.asarray(one.rows)))
+    return Trial(runs, same)
 
 
 def _norm(rng: np.random.Generator, width: int, format_: int) -> Trial:
@@ -160,7 +190,7 @@ def _rope(rng: np.random.Generator, model: Model, rows: int) -> Trial:
     """Cells of the cache have the same bits, too."""
     case = cuda_cases.rope_and_cache_f16(
         rng, rows=rows, capacity=rows, q_heads=model.q_heads, kv_heads=model.kv_heads,
-        head_dim=model.head_dim, norms=model.norms, slots=rows, table_pages=40,
+        head_dim=model.head_dim, norms=model.norms, slots=5, table_pages=12,
     )  # fmt: skip
     case.operands["positions"][:2] = [-1, 0]
     place, slot = case.operands["positions"], case.operands["slot"]
@@ -194,18 +224,22 @@ def trials() -> dict[str, Build]:
         found[f"norm {name}"] = partial(_norm, width=model.hidden, format_=BF16_FORMAT)
         found[f"embed {name}"] = partial(_embedding, width=model.hidden)
         found[f"rope {name}"] = partial(_rope, model=model, rows=70)
+        if name in ("tiny", "135M", "0.6B"):
+            for gated in (False, True):
+                kind = "gate_up" if gated else "qkv"
+                found[f"normed {name} {kind}"] = partial(_normed, model=model, gated=gated)
     ragged: dict[str, Build] = {
         "ragged": lambda rng: projection(
-            rng, _linear(rng, 104, 331, bias=True, accumulate=False, rows=70), [5, 129]
+            rng, linear(rng, 104, 331, bias=True, accumulate=False, rows=70), [5, 129]
         ),
         "narrow part": lambda rng: projection(
-            rng, _linear(rng, 3072, 72, bias=True, accumulate=True, rows=40), [9, 150]
+            rng, linear(rng, 3072, 72, bias=True, accumulate=True, rows=40), [9, 150]
         ),
         "past the block": lambda rng: projection(
-            rng, _linear(rng, 1032, 72, bias=False, accumulate=False, rows=40), [9, 33]
+            rng, linear(rng, 1032, 72, bias=False, accumulate=False, rows=40), [9, 33]
         ),
         "gate_up f32": lambda rng: projection(
-            rng, _silu(rng, 72, 200, F32_FORMAT, rows=40), [7, 150]
+            rng, silu(rng, 72, 200, F32_FORMAT, rows=40), [7, 150]
         ),
     }
     found |= {f"projection {name}": build for name, build in ragged.items()}

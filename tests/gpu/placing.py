@@ -57,6 +57,11 @@ class Placed:
     scratch: tuple[Place, ...]
     nbytes: int
 
+    @property
+    def places(self) -> list[Place]:
+        """Of all arrays and of scratch."""
+        return [*(place for _, place in self.arrays.values()), *self.scratch]
+
     def image(self, filling: Bytes | None) -> Bytes:
         """The workspace before the run; with poison where there is no `filling`."""
         content = np.full(self.nbytes, POISON, np.uint8)
@@ -85,8 +90,7 @@ class Placed:
             return ""
         at = np.flatnonzero(expected != after)
         first = int(at[0])
-        places = [*(place for _, place in self.arrays.values()), *self.scratch]
-        near = min(places, key=lambda p: max(p.begin - first, first - p.end + 1, 0))
+        near = min(self.places, key=lambda p: max(p.begin - first, first - p.end + 1, 0))
         return (
             f"{at.size} bytes changed that nothing may write, the first {first - near.begin} bytes"
             f" after the beginning of {near.name}, which has {near.end - near.begin}"
@@ -121,8 +125,9 @@ def place(run: Run, program: Program, buffers: tuple[Buffer, ...]) -> Placed:
         for buffer in map(buffers.__getitem__, _used(program))
         if buffer.buffer_class is BufferClass.WORKSPACE and buffer.name not in known
     }
-    ends = [*(place.end for _, place in arrays.values()), *(p.end for p in scratch.values())]
-    return Placed(arrays, frozenset(written), tuple(scratch.values()), max(ends) + MARGIN_NBYTES)
+    places = [*(place for _, place in arrays.values()), *scratch.values()]
+    nbytes = max(place.end for place in places) + MARGIN_NBYTES
+    return Placed(arrays, frozenset(written), tuple(scratch.values()), nbytes)
 
 
 def _place(buffer: Buffer) -> Place:

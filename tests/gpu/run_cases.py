@@ -4,7 +4,8 @@
 
 Needs the driver, numpy, protobuf and cuda-bindings. Trials are shared out among processes, because
 numpy takes most of the time. Where one loses its GPU's context the trial that did it has failed,
-and a fresh process goes on after it. Ends with a table and a status other than 0 where anything
+and a fresh process goes on after it; whoever looks on (compute-sanitizer) sees more with `--tight
+--processes 1 --round-limit 600`. Ends with a table and a status other than 0 where anything
 failed; FOLDER/results.json has everything.
 """
 
@@ -27,6 +28,7 @@ from helios.runtime.device import DeviceOptions
 from tests.gpu.choosing import chosen
 from tests.gpu.every_trial import EVERY_TRIAL
 from tests.gpu.executing import Executor, execute_all
+from tests.gpu.tight import TightExecutor
 
 _MODULE: Final = "tests.gpu.run_cases"
 _PROCESSES: Final = 6
@@ -57,7 +59,7 @@ def run_share(
         command = [sys.executable, "-m", options.module, str(bundle)]
         command += ["--listed", str(listing), "--results", str(results)]
         command += ["--ordinal", str(options.ordinal), "--round-limit", str(options.round_limit)]
-        command += ["--dry"] if options.dry else []
+        command += [flag for flag in ("--dry", "--tight") if getattr(options, flag[2:])]
         # Several processes with all cores each would wait for one another.
         threads = str(max(1, (os.cpu_count() or 1) // options.processes))
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
@@ -104,6 +106,7 @@ def main(module: str = _MODULE, make_executor: Callable[..., Executor] = Executo
     parser.add_argument("--ordinal", type=int, default=0, help="which GPU")
     parser.add_argument("--round-limit", type=float, default=30.0, help="seconds that a run has")
     parser.add_argument("--dry", action="store_true", help="run all, look at nothing")
+    parser.add_argument("--tight", action="store_true", help="memory by array, for memcheck")
     parser.add_argument("--listed", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, help=argparse.SUPPRESS)
     parser.set_defaults(module=module)
@@ -113,7 +116,7 @@ def main(module: str = _MODULE, make_executor: Callable[..., Executor] = Executo
         device = DeviceOptions(ordinal=options.ordinal, round_limit_s=options.round_limit)
         status = execute_all(
             options.bundle, names, options.results, device, dry=options.dry,
-            make_executor=make_executor,
+            make_executor=TightExecutor if options.tight else make_executor,
         )  # fmt: skip
         sys.stdout.flush()
         os._exit(status)  # a lost context may keep the driver's own end waiting

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from helios.kernels.catalogue import BY_NAME
 from tests.native.company import rows_of
-from tests.native.launches import Case
+from tests.native.launches import Array, Case
 
 # Of every byte of a float it makes a NaN, of an integer −1.
 POISON: Final = 0xFF
@@ -24,12 +25,20 @@ WHOLE: Final = "whole"
 @dataclass(frozen=True)
 class Run:
     """Launches one after the other, in one program. One array that is several operands is one
-    buffer. `fused` takes them through the first fusion that fits; with `reference`, numpy says what
-    comes out."""
+    buffer. `fused` takes them through the fusions that fit; nobody looks at the arrays `unread`,
+    which these needn't write. With `reference`, numpy says what comes out; without `early` no
+    kernel begins before the one before it has ended."""
 
     cases: tuple[Case, ...]
     fused: bool = False
     reference: bool = True
+    early: bool = True
+    unread: tuple[Array, ...] = ()
+
+    @property
+    def unread_ids(self) -> frozenset[int]:
+        """Of the arrays that nobody looks at."""
+        return frozenset(map(id, self.unread))
 
 
 @dataclass(frozen=True)
@@ -108,3 +117,28 @@ def companies(
         picked = rng.choice(rows, live, replace=live > rows or (repeated and rng.random() < 0.5))
         found.append(Company(picked.tolist(), capacity))
     return found
+
+
+def rows_of_all(cases: Sequence[Case], picked: Sequence[int], capacity: int) -> list[Case]:
+    """`rows_of` for consecutive launches over the same rows; what is one array stays one."""
+    made: dict[int, Array] = {}
+    parts = []
+    for case in cases:
+        part = rows_of(case, picked, capacity, beyond=POISON)
+        operands = {
+            name: made.setdefault(id(case.operands[name]), array)
+            for name, array in part.operands.items()
+        }
+        parts.append(part.with_operands(**operands))
+    return parts
+
+
+def written(cases: Sequence[Case], unread: Sequence[Array] = ()) -> list[tuple[int, str]]:
+    """The launch and name of every operand that is written, but for arrays that nobody looks at."""
+    unseen = set(map(id, unread))
+    return [
+        (number, operand.name)
+        for number, case in enumerate(cases)
+        for operand in BY_NAME[case.kernel].operands
+        if "w" in operand.access and id(case.operands[operand.name]) not in unseen
+    ]

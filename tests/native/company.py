@@ -16,7 +16,7 @@ TOPS = ("top_tokens", "top_logprobs")
 SCORES = ("out", "rank", *TOPS)
 BY_ROW = (
     *("x", "tokens", "qkv", "queries", "positions", "slot", "logits", "logprobs", "target"),
-    *("wanted", *SCORES),
+    *("wanted", "grammar_mask", *SCORES),
 )
 
 

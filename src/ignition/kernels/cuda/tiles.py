@@ -85,12 +85,13 @@ def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
     count = parts(outputs, width)
     rows_block = next(block for block in (8, 16, 32, 64) if rows <= block or block == 64)
     if rows_block == 64:
-        outputs_block = 32
+        outputs_block = 32 if outputs <= 1024 else 64
     else:
         outputs_block = 16 if outputs <= 1024 else 32 if outputs <= 4096 else 64
     block = 128 if outputs_block == 16 and width // count % 128 == 0 else 64
     # Half of a multiprocessor's memory, so that the next launch finds room beside this one.
-    stage_nbytes = count * block * (2 * outputs_block + 4 * rows_block)
+    x_nbytes = 2 if rows_block == 64 else 4  # f32 where the norm is inside
+    stage_nbytes = count * block * (2 * outputs_block + x_nbytes * rows_block)
     return NarrowTile(
         rows=rows_block,
         outputs=outputs_block,

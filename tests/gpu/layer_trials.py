@@ -1,0 +1,149 @@
+"""Trials of two layers and a sampler in one program, as rounds have them.
+
+Kernels may begin while the one before them ends. Beside it the same launches run strictly one after
+the other; every operand must have the same bits. Buffers are used again by the second layer, so a
+kernel that reads or writes too early shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from tests.gpu.model_trials import MODELS, Model, linear, silu
+from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial, written
+from tests.native import cuda_cases, layer_cases, request_cases
+from tests.native.launches import Array, Case
+from tests.native.packings import BF16_FORMAT
+from tests.native.states import STATE
+
+_SEEDS: Final = 3
+_LAYERS: Final = 2
+_VOCABULARY: Final = 4096
+
+
+def _layers(
+    rng: np.random.Generator, model: Model, contexts: Sequence[int], lengths: Sequence[int]
+) -> list[Case]:
+    """Launches of a decode round, or of prompts where there are `lengths`."""
+    heads: dict[str, Any] = {
+        "q_heads": model.q_heads,
+        "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+    }
+    attending = cuda_cases.attention_f16(
+        rng, contexts=contexts, lengths=lengths, table_pages=12, **heads
+    )
+    rows = len(attending.operands["positions"])
+    attended = model.q_heads * model.head_dim
+    joint = attended + 2 * model.kv_heads * model.head_dim
+    normed = _bytes(rows, 2 * model.hidden)
+    gated = _bytes(rows, 2 * model.intermediate)
+    qkv = _poison((rows, joint), np.float32)
+    x = rng.standard_normal((rows, model.hidden), np.float32)
+    shared: dict[str, Array] = {"rows": attending.operands["rows"]}
+
+    def norm() -> Case:
+        case = layer_cases.rms_norm(rng, BF16_FORMAT, rows=rows, capacity=rows, width=model.hidden)
+        weight = case.operands["weight"] * np.float32(2 / model.hidden**0.5)
+        return case.with_operands(**shared, x=x, weight=weight, out=normed)
+
+    def product(given: Array, width: int, outputs: int, out: Array, *, bias: bool = False) -> Case:
+        case = linear(rng, width, outputs, bias=bias, accumulate=out is x, rows=rows)
+        return case.with_operands(**shared, x=given, out=out)
+
+    cases: list[Case] = []
+    for layer in range(_LAYERS):
+        rope = cuda_cases.rope_and_cache_f16(
+            rng, rows=rows, capacity=rows, norms=model.norms, table_pages=12, **heads
+        )
+        planes = {name: attending.operands[name] for name in ("k_plane", "v_plane")}
+        if layer:
+            planes = {name: rng.permutation(plane) for name, plane in planes.items()}
+        same = ("rows", "positions", "slot", "page_table", "queries")
+        rope = rope.with_operands(
+            **{name: attending.operands[name] for name in same}, **planes, qkv=qkv
+        )
+        gate = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows)
+        cases += [
+            norm(),
+            product(normed, model.hidden, joint, qkv, bias=model.bias),
+            rope,
+            attending.with_operands(**planes),
+            product(attending.operands["out"], attended, model.hidden, x),
+            norm(),
+            gate.with_operands(**shared, x=normed, out=gated),
+            product(gated, model.intermediate, model.hidden, x),
+        ]
+    logits = _poison((rows, _VOCABULARY), np.float32)
+    sample = request_cases.sample(
+        rng, rows=rows, capacity=rows, vocab=_VOCABULARY, temperature=0.8, top_p=0.95
+    )
+    sample.operands["state"].view(STATE).reshape(-1)["temperature"][::2] = 0
+    return [
+        *cases,
+        norm(),
+        product(normed, model.hidden, _VOCABULARY, logits),
+        sample.with_operands(**shared, logits=logits),
+    ]
+
+
+def _poison(shape: tuple[int, ...], dtype: type[np.generic]) -> Array:
+    made = np.empty(shape, dtype)
+    made.view(np.uint8)[...] = 0xFF
+    return made
+
+
+def _bytes(rows: int, nbytes: int) -> Array:
+    return np.full((rows, nbytes), 0xFF, np.uint8)
+
+
+def _overlapped(
+    rng: np.random.Generator, model: Model, contexts: Sequence[int], lengths: Sequence[int]
+) -> Trial:
+    """One after the other and as a program has them, with fusions and without."""
+    cases = tuple(_layers(rng, model, contexts, lengths))
+    # What a norm leaves for the projection after it, and a rotation for the attention.
+    between = {
+        id(case.operands[name]): case.operands[name]
+        for case in cases
+        for kernel, name in (("rms_norm", "out"), ("rope_and_cache_f16", "queries"))
+        if case.kernel == kernel
+    }
+    unread = tuple(between.values())
+    runs = {
+        WHOLE: Run(cases, reference=False, early=False),
+        "early": Run(cases, reference=False),
+        "fused": Run(cases, reference=False, fused=True, unread=unread),
+    }
+    same = [SameBits("early", name, ..., ..., launch=n) for n, name in written(cases)]
+    same += [SameBits("fused", name, ..., ..., launch=n) for n, name in written(cases, unread)]
+    if lengths or len(contexts) > 16:
+        del runs["fused"]  # prompts and many rows have launches of their own
+        same = [one for one in same if one.run != "fused"]
+    return Trial(runs, same)
+
+
+def trials() -> dict[str, Build]:
+    """All of them by name."""
+    rounds: dict[str, tuple[list[int], list[int]]] = {
+        "1": ([130], []),
+        "3": ([1, 0, 300], []),
+        "8": ([1, 64, 65, 700, 256, 257, 30, 511], []),
+        "128": ([1, 64, 65, 300] * 32, []),
+        "prompts": ([70, 300, 30], [70, 100, 1]),
+    }
+    found: dict[str, Build] = {}
+    for name in MODELS:
+        small = name in ("135M", "0.6B")
+        for size, (contexts, lengths) in rounds.items():
+            if not small and size not in (("8",) if name == "8B" else ("8", "prompts")):
+                continue
+            for seed in range(_SEEDS if small else 1):
+                found[f"layers {name} {size} #{seed}"] = partial(
+                    _overlapped, model=MODELS[name], contexts=contexts, lengths=lengths
+                )
+    return found
