@@ -221,9 +221,14 @@ def test_a_checkpoint_without_a_template_gives_a_core_without_one(tmp_path: Path
     [
         ({"namespace": ""}, ContractError, "namespace: is empty"),
         (
-            {"target": TARGETS["cuda:sm_90"], "storage": WeightStorage.INT8},
+            {"target": TARGETS["cuda:sm_90"], "storage": WeightStorage.INT4},
             ContractError,
-            "storage: of target cuda:sm_90 there is no int8.*bf16",
+            "storage: of target cuda:sm_90 there is no int4.*bf16, int8, fp8",
+        ),
+        (
+            {"storage": WeightStorage.FP8},
+            ContractError,
+            "storage: of target cpu there is no fp8.*int8, int4",
         ),
         ({"target": TARGETS["cuda:sm_90"], "tuning": True}, ContractError, "--tuning: "),
         ({"recipe": "gpt"}, CheckpointError, "no recipe 'gpt'.*llama"),

@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.core import open_core
 from helios.errors import ContractError, CoreError, HeliosError
+from helios.runtime.manifest import Packing
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.oracle import greedy_replay
+from helios.runtime.reference.unpack import unpack
 from helios.runtime.targets import deployed_rank, read_modules
 from ignition.capture import nodes
 from ignition.capture.recorder import Recorder
@@ -24,7 +26,9 @@ from ignition.preparation import capturing, drawing
 from ignition.preparation.cuda_modules import Modules
 from ignition.preparation.export import DRAFT_FILE
 from ignition.preparation.options import Options
+from ignition.preparation.packing import CODE_ROWS, Storage
 from ignition.preparation.progress import Progress
+from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.weight_table import NormalMatrix, Values, WeightTable, read_table
 from ignition.preparation.weightless import TABLE_FILE, draft, fill
 from tests.ignition import lowered as fakes
@@ -67,11 +71,18 @@ def folder(checkpoint_folder: Callable[[str], Path], tmp_path: Path) -> Callable
     return stripped
 
 
-@pytest.mark.parametrize("variant", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("variant", "storage"),
+    [
+        ("llama", WeightStorage.AS_STORED),
+        ("qwen2", WeightStorage.INT8),
+        ("qwen3", WeightStorage.FP8),
+    ],
+)
 def test_a_filled_draft_is_a_core_that_runs(
-    folder: Callable[[str], Path], tmp_path: Path, variant: str
+    folder: Callable[[str], Path], tmp_path: Path, variant: str, storage: WeightStorage
 ) -> None:
-    draft(folder(variant), tmp_path / "draft", OPTIONS, Quiet())
+    draft(folder(variant), tmp_path / "draft", replace(OPTIONS, storage=storage), Quiet())
     fill(tmp_path / "draft", tmp_path / "core", 3, KEY, Quiet())
     core = open_core(
         tmp_path / "core", accept="tests", publisher_key=KEY.public_key().public_bytes_raw()
@@ -88,6 +99,19 @@ def test_a_filled_draft_is_a_core_that_runs(
     assert np.isfinite(logprobs).all()
     # Neither flat nor certain: activations keep their size.
     assert ((logprobs < -0.05) & (logprobs > -5.5)).all()
+
+
+@pytest.mark.parametrize("storage", [Storage.BF16, *CODE_ROWS])
+def test_drawn_rows_have_the_deviation_that_they_are_given(storage: Storage) -> None:
+    matrix = NormalMatrix("a", 64, 300, 208, 0.25, storage)
+    table = WeightTable("weights", 64 + matrix.nbytes, (matrix,))
+    assert read_table(table.to_json(), TABLE_FILE).tensors == table.tensors
+    raw = np.frombuffer(b"".join(drawing.draw(table, 7)), np.uint8)[64:]
+    packing = Packing.ROWS_BF16 if storage is Storage.BF16 else storage.packing
+    values = unpack(raw, packing, 300, 208)
+    assert abs(values.std() / 0.25 - 1) < 0.02
+    assert abs(values.mean()) < 0.005
+    assert len(np.unique(values)) > 100
 
 
 def test_the_same_seed_gives_the_same_core_and_another_seed_another(

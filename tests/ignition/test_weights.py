@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from helios.runtime.reference.unpack import unpack
 from helios.schema import execution_pb2 as pb
 from ignition.capture.recorder import Recorder
-from ignition.capture.target import CPU
+from ignition.capture.target import CPU, TARGETS, Target
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import Storage
 from ignition.preparation.quantisation import WeightStorage, store_as
 from ignition.preparation.stored_matrix import StoredMatrix, concatenate
 from ignition.preparation.weights import WeightSet
 from tests.ignition.conftest import Captured
+
+# What catalogs say of matrices that lie row by row.
+STORED_AS = {
+    pb.PACKING_ROWS_BF16: "BF16",
+    pb.PACKING_ROWS_Q8: "Q8_128",
+    pb.PACKING_ROWS_FP8: "F8_E4M3",
+}
 
 
 class Matrices:
@@ -40,10 +48,12 @@ def stored(choice: WeightStorage, outputs: int, width: int) -> StoredMatrix:
     return store_as(StoredMatrix.from_elements(Storage.F32, elements), choice)
 
 
-def weight_set(choice: WeightStorage, **matrices: StoredMatrix) -> tuple[WeightSet, Matrices]:
+def weight_set(
+    choice: WeightStorage, target: Target = CPU, **matrices: StoredMatrix
+) -> tuple[WeightSet, Matrices]:
     checkpoint = Matrices(matrices)
-    buffers = Recorder(CPU, weight_resource="weights").buffers
-    return WeightSet(buffers, checkpoint, choice), checkpoint  # type: ignore[arg-type]
+    buffers = Recorder(target, weight_resource="weights").buffers
+    return WeightSet(buffers, checkpoint, choice, target), checkpoint  # type: ignore[arg-type]
 
 
 def content(weights: WeightSet) -> bytes:
@@ -105,6 +115,45 @@ def test_different_storages_join_with_their_exact_values() -> None:
     np.testing.assert_array_equal(rows, np.concatenate([query.dequantise(), value.dequantise()]))
 
 
+@pytest.mark.parametrize(
+    ("choice", "packing", "of_vocabulary"),
+    [
+        (WeightStorage.AS_STORED, pb.PACKING_ROWS_BF16, pb.PACKING_ROWS_BF16),
+        (WeightStorage.BF16, pb.PACKING_ROWS_BF16, pb.PACKING_ROWS_BF16),
+        (WeightStorage.INT8, pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_Q8),
+        (WeightStorage.FP8, pb.PACKING_ROWS_FP8, pb.PACKING_ROWS_Q8),
+    ],
+)
+def test_rows_of_a_gpu_are_bf16_or_codes(
+    choice: WeightStorage, packing: int, of_vocabulary: int
+) -> None:
+    parts = {name: stored(WeightStorage.BF16, 24, 208) for name in ("gate", "up", "head")}
+    weights, _ = weight_set(choice, TARGETS["cuda:sm_90"], **parts)
+    joined, head = weights.gated_matrix("joined", "gate", "up"), weights.vocabulary_matrix("head")
+    assert (joined.packing, head.packing) == (packing, of_vocabulary)
+    assert weights.notes == []
+    assert {view.tensor: view.storage for view in weights.catalog().views} == {
+        "gate": STORED_AS[packing], "up": STORED_AS[packing], "head": STORED_AS[of_vocabulary],
+    }  # fmt: skip
+    raw = np.frombuffer(content(weights), np.uint8)[joined.buffer.offset :][: joined.buffer.nbytes]
+    found = unpack(raw, packing, 48, 208).reshape(3, 2, 8, 208)
+    exact = [parts[name].dequantise().reshape(3, 8, 208) for name in ("gate", "up")]
+    limit = {pb.PACKING_ROWS_BF16: 0, pb.PACKING_ROWS_Q8: 0.007, pb.PACKING_ROWS_FP8: 0.03}
+    for side in (0, 1):
+        error = np.sqrt(np.square(found[:, side] - exact[side]).mean())
+        assert error <= limit[packing]
+
+
+@pytest.mark.parametrize("choice", [WeightStorage.INT8, WeightStorage.FP8])
+def test_rows_of_codes_that_copies_don_t_fit_are_kept_as_bf16(choice: WeightStorage) -> None:
+    weights, _ = weight_set(
+        choice, TARGETS["cuda:sm_90"], a=stored(WeightStorage.AS_STORED, 16, 40)
+    )
+    assert weights.matrix("a", ["a"], concatenate, run=20).packing == pb.PACKING_ROWS_BF16
+    (note,) = weights.notes
+    assert note == f"a is 40 wide, no multiple of 16: kept as bf16 instead of {choice.value}"
+
+
 @pytest.mark.parametrize("choice", [WeightStorage.INT8, WeightStorage.INT4])
 def test_widths_that_blocks_don_t_divide_are_kept_as_bf16(choice: WeightStorage) -> None:
     weights, _ = weight_set(choice, a=stored(WeightStorage.AS_STORED, 16, 48))
@@ -129,7 +178,7 @@ def test_widths_that_blocks_don_t_divide_are_kept_as_bf16(choice: WeightStorage)
     ],
 )
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("choice", list(WeightStorage))
+@pytest.mark.parametrize("choice", [s for s in WeightStorage if s is not WeightStorage.FP8])
 def test_values_that_are_not_finite_are_refused_by_name(
     storage: Storage, at: int, value: float, choice: WeightStorage
 ) -> None:

@@ -11,6 +11,7 @@ from tests.native.packings import (
     F32_FORMAT,
     QUANTISED,
     QUANTISED_FORMATS,
+    ROWS,
     Packed,
     Packing,
     encode,
@@ -28,7 +29,7 @@ def activation_formats(packing: Packing) -> tuple[int, ...]:
     """The formats that a packing's products take."""
     if packing in QUANTISED:
         return QUANTISED_FORMATS
-    if packing is Packing.ROWS_BF16:
+    if packing in ROWS:
         return (BF16_FORMAT,)
     return (BF16_FORMAT, F32_FORMAT) if packing is Packing.TILE16_BF16 else (F32_FORMAT,)
 

@@ -28,10 +28,13 @@ class Packing(IntEnum):
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
     ROWS_BF16 = 9
+    ROWS_Q8 = 10
+    ROWS_FP8 = 11
 
 
-# What the native library has; ROWS_BF16 is for CUDA targets.
-TILED = tuple(packing for packing in Packing if packing is not Packing.ROWS_BF16)
+# What CUDA targets have, and what the native library has.
+ROWS = (Packing.ROWS_BF16, Packing.ROWS_Q8, Packing.ROWS_FP8)
+TILED = tuple(packing for packing in Packing if packing not in ROWS)
 QUANTISED = (Packing.TILE16_Q8_0, Packing.TILE16_Q4_0, Packing.TILE16_Q4_1, Packing.TILE16_Q6_K)
 F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT = 0, 1, 2, 3
 FORMATS = (F32_FORMAT, BF16_FORMAT, Q8_FORMAT, Q16_FORMAT)
@@ -77,6 +80,8 @@ def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, widt
     if packing is Packing.ROWS_BF16:
         bits = to_bf16(rng.standard_normal((outputs, width), np.float32))
         return Packed(as_bytes(bits), from_bf16(bits))
+    if packing in ROWS:
+        return _code_rows(rng, packing, outputs, width)
     tiles = -(-outputs // 16)
     live = (np.arange(tiles * 16) < outputs).reshape(tiles, 1, 16)
     if packing not in QUANTISED:
@@ -122,6 +127,27 @@ def random_packed(rng: np.random.Generator, packing: Packing, outputs: int, widt
         weights = wide * np.repeat(halves.astype(np.float32), 16, axis=2) * (values - 32)
     by_output = weights.reshape(tiles, width, 16).swapaxes(1, 2).reshape(-1, width)
     return Packed(data, by_output[:outputs])
+
+
+def _code_rows(rng: np.random.Generator, packing: Packing, outputs: int, width: int) -> Packed:
+    """Every code occurs in large matrices, but e4m3's NaN. Scales differ everywhere."""
+    each = 128 if packing is Packing.ROWS_Q8 else width
+    scales = rng.uniform(0.5, 1.5, (-(-width // each), outputs)).astype(np.float32)
+    codes = rng.integers(0, 256, (outputs, width)).astype(np.uint8)
+    if packing is Packing.ROWS_Q8:
+        scales /= np.float32(64)
+        numbers = codes.view(np.int8).astype(np.float32)
+    else:
+        codes[codes & 0x7F == 0x7F] ^= 1
+        scales /= np.float32(128)
+        exponent, fraction = (codes >> 3 & 15).astype(int), (codes & 7) / 8
+        small = fraction * 2.0**-6
+        size = np.where(exponent, (1 + fraction) * 2.0 ** (exponent - 7), small)
+        numbers = np.where(codes & 0x80, -size, size).astype(np.float32)
+    of_inputs = scales[np.arange(width) // each].T
+    missing = -(codes.nbytes + scales.nbytes) % width
+    data = as_bytes(codes, scales, np.zeros(missing, np.uint8))
+    return Packed(data, numbers * of_inputs)
 
 
 def row_nbytes(format_: int, width: int) -> int:

@@ -9,11 +9,13 @@ from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helios.runtime import manifest
 from helios.runtime.manifest import Packing
 from helios.runtime.reference import unpack as reference
+from ignition.capture import handles
 from ignition.preparation import packing
 from ignition.preparation.errors import CheckpointError
-from ignition.preparation.packing import Storage, packed_nbytes
+from ignition.preparation.packing import CODE_ROWS, Storage, code_rows_nbytes, packed_nbytes
 from ignition.preparation.stored_matrix import (
     StoredMatrix,
     concatenate,
@@ -24,7 +26,7 @@ from ignition.preparation.stored_matrix import (
 from .blocks import random_matrix
 from .tiles import unpack
 
-STORAGES = list(Storage)
+STORAGES = [storage for storage in Storage if storage not in CODE_ROWS]
 BLOCKED = [Storage.Q8_0, Storage.Q4_0, Storage.Q4_1, Storage.Q6_K]
 
 
@@ -136,6 +138,37 @@ def test_bf16_rows_lie_as_they_are() -> None:
     assert (packed.packing, packed.shape) == (Packing.ROWS_BF16, (19, 40))
     found = reference.unpack(packed.data, packed.packing, 19, 40)
     assert _same_bits(found, matrix.dequantise()[::-1])
+
+
+@pytest.mark.parametrize("storage", CODE_ROWS)
+@settings(max_examples=40, deadline=None)
+@given(outputs=st.integers(1, 40), sixteens=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
+def test_codes_and_scales_read_back_as_stored(
+    storage: Storage, outputs: int, sixteens: int, seed: int
+) -> None:
+    width = 16 * sixteens
+    matrix = random_matrix(storage, outputs, width, seed)
+    packed = matrix.pack_as_rows()
+    assert (packed.packing, packed.shape) == (storage.packing, (outputs, width))
+    # The whole is rows of codes, as a tensor map over it has to have them.
+    assert packed.nbytes == code_rows_nbytes(storage, outputs, width)
+    assert packed.nbytes == manifest.packed_nbytes(Packing(storage.packing), outputs, width)
+    assert packed.nbytes == handles.packed_nbytes(storage.packing, outputs, width)
+    assert packed.nbytes % width == 0
+    assert packed.data[: outputs * width].tobytes() == matrix.row_bytes[:, :width].tobytes()
+    found = reference.unpack(packed.data, packed.packing, outputs, width)
+    assert _same_bits(found, matrix.dequantise())
+
+
+@pytest.mark.parametrize("storage", CODE_ROWS)
+def test_rows_of_codes_keep_their_scales_where_rows_move(storage: Storage) -> None:
+    gate, up = (random_matrix(storage, 16, 208, seed=s) for s in (1, 2))
+    both = interleave_groups(gate, up)
+    rows = np.concatenate([m.dequantise().reshape(2, 1, 8, 208) for m in (gate, up)], axis=1)
+    assert _same_bits(both.dequantise(), rows.reshape(32, 208))
+    packed = concatenate([up, gate.rows([3, 1])]).pack_as_rows()
+    found = reference.unpack(packed.data, packed.packing, 18, 208)
+    assert _same_bits(found[16:], gate.dequantise()[[3, 1]])
 
 
 @pytest.mark.parametrize(("storage", "width"), [(Storage.F16, 32), (Storage.BF16, 36)])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from helios.kernels import e4m3
 from ignition.preparation import quantisation
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import Storage
@@ -50,6 +51,57 @@ def test_a_matrix_stored_so_already_is_not_touched(choice: WeightStorage, storag
     assert store_as(matrix, choice) is matrix
     other = random_matrix(Storage.F16, 4, 64, seed=1)
     assert store_as(other, choice).storage is storage
+
+
+@settings(deadline=None)
+@given(MATRICES)
+def test_int8_by_rows_errs_by_half_a_step_of_its_block(values: np.ndarray) -> None:
+    wide = np.concatenate([values, values / 7, values[:, ::-1] * 3], axis=1)  # one block or two
+    stored = store_as(_f32(wide), WeightStorage.INT8, by_rows=True)
+    assert stored.storage is Storage.Q8_128
+    found = stored.dequantise()
+    for first in range(0, wide.shape[1], 128):
+        block = slice(first, first + 128)
+        largest = np.abs(wide[:, block]).max(axis=1, keepdims=True)
+        error = np.abs(found[:, block] - wide[:, block])
+        assert (error <= largest / 127 * (0.5 + 1e-4) + 1e-43).all()
+
+
+@settings(deadline=None)
+@given(MATRICES)
+def test_fp8_errs_by_a_sixteenth_or_half_the_smallest_step(values: np.ndarray) -> None:
+    stored = store_as(_f32(values), WeightStorage.FP8, by_rows=True)
+    assert stored.storage is Storage.F8_E4M3
+    scale = np.abs(values).max(axis=1, keepdims=True) / 448
+    error = np.abs(stored.dequantise() - values)
+    assert (error <= np.maximum(np.abs(values) / 16, scale * 2**-10) * (1 + 1e-5) + 1e-43).all()
+
+
+def test_e4m3_has_the_values_of_its_fields_and_takes_the_nearest() -> None:
+    for code in range(256):
+        sign, exponent, fraction = -1 if code >> 7 else 1, code >> 3 & 15, code & 7
+        size = 2.0 ** (exponent - 7) * (1 + fraction / 8) if exponent else fraction / 8 * 2.0**-6
+        if code & 0x7F != 0x7F:
+            assert e4m3.VALUES[code] == sign * size
+    assert np.isnan(e4m3.VALUES[[0x7F, 0xFF]]).all()
+    codes = np.arange(0x7F, dtype=np.uint8)
+    values = e4m3.VALUES[codes]
+    for sign, bit in ((1, 0), (-1, 0x80)):
+        assert (e4m3.nearest(np.float32(sign) * values) == codes | bit).all()
+        middle = (values[1:] + values[:-1]) / 2
+        even = np.where(codes[:-1] & 1, codes[1:], codes[:-1])
+        assert (e4m3.nearest(np.float32(sign) * middle) == even | bit).all()
+        above = np.nextafter(middle, np.float32(np.inf))
+        assert (e4m3.nearest(np.float32(sign) * above) == codes[1:] | bit).all()
+    large = np.array([449, 1e30, np.inf, -np.inf], np.float32)
+    assert e4m3.nearest(large).tolist() == [0x7E, 0x7E, 0x7E, 0xFE]
+
+
+def test_rows_whose_scale_vanishes_are_zeros() -> None:
+    values = np.array([[1e-45] * 32, [0] * 32], np.float32)
+    for choice in (WeightStorage.INT8, WeightStorage.FP8):
+        found = store_as(_f32(values), choice, by_rows=True).dequantise()
+        assert np.abs(found).max() <= 1e-44
 
 
 @settings(deadline=None)

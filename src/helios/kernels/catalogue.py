@@ -15,6 +15,9 @@ Q8_BLOCK: Final = 32
 TILE_OUTPUTS: Final = 16
 # Gate and up rows alternate in groups of this many where a matrix lies row by row.
 ROW_GROUP: Final = 8
+# Inputs that share a scale in ROWS_Q8, and what a row's width is a multiple of where it has codes.
+ROWS_Q8_BLOCK: Final = 128
+CODE_ROW_MULTIPLE: Final = 16
 EOS_CAPACITY: Final = 16
 REQUEST_STATE_NBYTES: Final = 128
 # A row of `sampling_rows`: its size and what its lists hold (docs/kernels.md).

@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Final
 
 from helios.contract.enums import AccessMode, Operation
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat, KernelSpec
+from helios.kernels.catalogue import (
+    CODE_ROW_MULTIPLE,
+    Q8_BLOCK,
+    ROWS_Q8_BLOCK,
+    TILE_OUTPUTS,
+    ActivationFormat,
+    KernelSpec,
+)
 
 
 class BufferClass(IntEnum):
@@ -88,6 +96,8 @@ class Packing(IntEnum):
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
     ROWS_BF16 = 9
+    ROWS_Q8 = 10
+    ROWS_FP8 = 11
 
 
 # Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
@@ -101,6 +111,8 @@ _BLOCK_NBYTES = {
     Packing.TILE16_Q6_K: 36,
     Packing.ROWS_BF16: 64,
 }
+# Those of matrices that lie row by row.
+ROW_PACKINGS: Final = frozenset({Packing.ROWS_BF16, Packing.ROWS_Q8, Packing.ROWS_FP8})
 # What a row's width is a multiple of; 1 where it may be any.
 _WIDTH_MULTIPLE = {
     Packing.PLAIN: 1,
@@ -108,6 +120,8 @@ _WIDTH_MULTIPLE = {
     Packing.TILE16_F16: 1,
     Packing.TILE16_BF16: 2,
     Packing.ROWS_BF16: 8,  # rows of a multiple of 16 bytes
+    Packing.ROWS_Q8: CODE_ROW_MULTIPLE,
+    Packing.ROWS_FP8: CODE_ROW_MULTIPLE,
 }
 
 
@@ -118,9 +132,18 @@ def width_multiple(packing: Packing) -> int:
 
 def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
     """Bytes of a packed matrix [outputs, width], the zero rows of a last tile included."""
+    if packing in (Packing.ROWS_Q8, Packing.ROWS_FP8):
+        scales = row_scales(packing, width) * outputs
+        # They take whole rows, too: the last one is filled with zeros.
+        return width * (outputs + -(-4 * scales // width))
     tile = 1 if packing is Packing.ROWS_BF16 else TILE_OUTPUTS
     rows = -(-outputs // tile) * tile
     return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+
+
+def row_scales(packing: int, width: int) -> int:
+    """Scales that a row of `width` codes has, of ROWS_Q8 or ROWS_FP8."""
+    return -(-width // ROWS_Q8_BLOCK) if packing == Packing.ROWS_Q8 else 1
 
 
 class LeadingCount(IntEnum):

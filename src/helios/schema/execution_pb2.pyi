@@ -48,6 +48,8 @@ class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PACKING_TILE16_Q4_1: _ClassVar[Packing]
     PACKING_TILE16_Q6_K: _ClassVar[Packing]
     PACKING_ROWS_BF16: _ClassVar[Packing]
+    PACKING_ROWS_Q8: _ClassVar[Packing]
+    PACKING_ROWS_FP8: _ClassVar[Packing]
 
 class LeadingCount(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -88,6 +90,8 @@ PACKING_TILE16_Q4_0: Packing
 PACKING_TILE16_Q4_1: Packing
 PACKING_TILE16_Q6_K: Packing
 PACKING_ROWS_BF16: Packing
+PACKING_ROWS_Q8: Packing
+PACKING_ROWS_FP8: Packing
 LEADING_COUNT_UNSPECIFIED: LeadingCount
 LEADING_COUNT_FIXED: LeadingCount
 LEADING_COUNT_REQUEST_SLOTS: LeadingCount

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
+from helios.kernels.catalogue import Q8_BLOCK, ROWS_Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
 from helios.schema import execution_pb2 as pb
 
 ELEMENT_NBYTES: Final[dict[pb.DType, int]] = {
@@ -43,6 +43,8 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q6_K: 36,
     pb.PACKING_ROWS_BF16: 64,
 }
+# Rows of codes and their scales, what CUDA targets have beside rows of bf16.
+CODE_ROW_PACKINGS: Final = frozenset({pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_FP8})
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
     {
         pb.PACKING_TILE16_F32,
@@ -55,6 +57,10 @@ PLAIN_ELEMENT_PACKINGS: Final = frozenset(
 
 def packed_nbytes(packing: int, outputs: int, width: int) -> int:
     """Bytes of a packed matrix [outputs, width], the zero rows of a last tile included."""
+    if packing in CODE_ROW_PACKINGS:
+        blocks = -(-width // ROWS_Q8_BLOCK) if packing == pb.PACKING_ROWS_Q8 else 1
+        # The scales take whole rows, too: the last one is filled with zeros.
+        return width * (outputs + -(-4 * blocks * outputs // width))
     tile = 1 if packing == pb.PACKING_ROWS_BF16 else TILE_OUTPUTS
     rows = -(-outputs // tile) * tile
     return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
@@ -131,7 +137,7 @@ class Matrix:
 
     @property
     def is_quantised(self) -> bool:
-        """Whether its elements are integer codes with block scales."""
+        """Whether its elements are codes with scales."""
         return self.buffer.packing not in PLAIN_ELEMENT_PACKINGS
 
 

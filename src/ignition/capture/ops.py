@@ -14,7 +14,14 @@ from typing import Final
 from helios.errors import ContractError
 from helios.kernels.catalogue import ActivationFormat
 from helios.schema import execution_pb2 as pb
-from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
+from ignition.capture.handles import (
+    CODE_ROW_PACKINGS,
+    Activation,
+    BufferHandle,
+    Matrix,
+    RowBinding,
+    Rows,
+)
 from ignition.capture.program import ProgramRecorder
 
 # What bf16 weights read inside the layers; the measured divergence is in docs/kernels.md.
@@ -31,10 +38,10 @@ class Role(Enum):
 
 def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
     """The format that a projection reads, by how its weights are kept and what it is for."""
+    if matrix.packing in (pb.PACKING_ROWS_BF16, *CODE_ROW_PACKINGS):
+        return ActivationFormat.BF16  # what tensor cores multiply
     if matrix.is_quantised:
         return ActivationFormat.Q8 if role is Role.INNER else ActivationFormat.Q16
-    if matrix.packing == pb.PACKING_ROWS_BF16:
-        return ActivationFormat.BF16  # what tensor cores multiply
     if matrix.packing == pb.PACKING_TILE16_BF16 and role is not Role.HEAD:
         return BF16_WEIGHTS_READ
     return ActivationFormat.F32

@@ -19,7 +19,7 @@ class MatrixLayout(Enum):
     """How weight matrices lie."""
 
     TILES = "tiles of 16 outputs, in the storage chosen"
-    ROWS_BF16 = "row by row, bf16"
+    ROWS = "row by row, bf16 or 8-bit codes with scales"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _cuda(architecture: str) -> Target:
         f"{CUDA_PREFIX}{architecture}",
         "helios-cuda-1",
         64,
-        MatrixLayout.ROWS_BF16,
+        MatrixLayout.ROWS,
         queries_apart=True,
         architecture=architecture,
     )

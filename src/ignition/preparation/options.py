@@ -27,7 +27,10 @@ from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.sampling import text_of as sampling_text
 from ignition.preparation.template_choice import BY_CHECKPOINT, TemplateOptions
 
-_CUDA_STORAGES: Final = (WeightStorage.AS_STORED, WeightStorage.BF16)
+_STORAGES: Final = {
+    False: tuple(storage for storage in WeightStorage if storage is not WeightStorage.FP8),
+    True: tuple(storage for storage in WeightStorage if storage is not WeightStorage.INT4),
+}
 ORACLE_OFF: Final = "off"  # of the rebuild manifest's option "oracle"
 TUNING_ON: Final = "on"  # of the rebuild manifest's option "tuning"
 # Options of programs that a core may lack; the names are those of `Extents` and `Options`.
@@ -84,23 +87,23 @@ class Options:
                 where="--served-id, --alias",
                 remedy="Give each name once",
             )
-        if self.target.is_cuda:
-            self._check_cuda()
+        self._check_target()
         recipes.check_name(self.recipe)
         chat_syntax.check_names(self.tools, self.reasoning)
         template_choice.check(self.template)
         # The model's context length is still unknown: any stands in for it.
         self.extents(sys.maxsize)
 
-    def _check_cuda(self) -> None:
+    def _check_target(self) -> None:
         where = f"of target {self.target.name}"
-        if self.storage not in _CUDA_STORAGES:
+        storages = _STORAGES[self.target.is_cuda]
+        if self.storage not in storages:
             raise ContractError(
-                f"{where} there is no {self.storage.value} yet",
+                f"{where} there is no {self.storage.value}",
                 where="--storage",
-                remedy=f"Choose one of {', '.join(s.value for s in _CUDA_STORAGES)}",
+                remedy=f"Choose one of {', '.join(s.value for s in storages)}",
             )
-        if self.tuning:
+        if self.tuning and self.target.is_cuda:
             raise ContractError(
                 f"programs {where} have nothing to measure at start-up",
                 where="--tuning",

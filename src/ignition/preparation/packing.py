@@ -1,9 +1,9 @@
-"""Packs stored weight rows into the tiled layouts of docs/kernels.md, bit-exact.
+"""Packs stored weight rows into the layouts of docs/kernels.md, bit-exact.
 
 Holds the storage kinds that a matrix may have, the geometry of their blocks, and the moves that
-put their bytes into tiles of 16 outputs. It never computes a value: codes and scales are moved,
-so what was stored is what the kernels read. It knows no checkpoint and opens no file; callers
-hold a `stored_matrix.StoredMatrix` and use its `pack`.
+put their bytes into tiles of 16 outputs, or codes and scales apart. It never computes a value:
+codes and scales are moved, so what was stored is what the kernels read. It knows no checkpoint and
+opens no file; callers hold a `stored_matrix.StoredMatrix` and use its `pack` or `pack_as_rows`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from helios.kernels.catalogue import TILE_OUTPUTS
+from helios.kernels.catalogue import CODE_ROW_MULTIPLE, ROWS_Q8_BLOCK, TILE_OUTPUTS
 from helios.schema import execution_pb2
 
 Bytes = NDArray[np.uint8]
@@ -37,6 +37,9 @@ class Storage(Enum):
     Q4_0 = "Q4_0"
     Q4_1 = "Q4_1"
     Q6_K = "Q6_K"
+    # Rows of codes, then the row's f32 scales: one a block of 128, or one.
+    Q8_128 = "Q8_128"
+    F8_E4M3 = "F8_E4M3"
 
     @property
     def block_elements(self) -> int:
@@ -56,11 +59,23 @@ class Storage(Enum):
     @property
     def width_multiple(self) -> int:
         """A packed row's width is a multiple of this."""
+        if self in CODE_ROWS:
+            return CODE_ROW_MULTIPLE
         return 2 if self is Storage.BF16 else self.block_elements
+
+    def row_scales(self, width: int) -> int:
+        """Scales at the end of a row of codes."""
+        return -(-width // ROWS_Q8_BLOCK) if self is Storage.Q8_128 else 1
 
     def row_nbytes(self, width: int) -> int:
         """Bytes of a row of `width` elements, a multiple of `block_elements`."""
+        if self in CODE_ROWS:
+            return width + 4 * self.row_scales(width)
         return width // self.block_elements * self.block_nbytes
+
+
+# Those that lie row by row only, as CUDA targets have them.
+CODE_ROWS: Final = (Storage.Q8_128, Storage.F8_E4M3)
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,8 @@ _GEOMETRY: Final = {
     Storage.Q4_1: _Geometry(BLOCK, 20, execution_pb2.PACKING_TILE16_Q4_1),
     # u8 ql[128], u8 qh[64], i8 s[16], f16 d
     Storage.Q6_K: _Geometry(SUPERBLOCK, 210, execution_pb2.PACKING_TILE16_Q6_K),
+    Storage.Q8_128: _Geometry(1, 1, execution_pb2.PACKING_ROWS_Q8),
+    Storage.F8_E4M3: _Geometry(1, 1, execution_pb2.PACKING_ROWS_FP8),
 }
 
 
@@ -115,8 +132,8 @@ def packed_nbytes(storage: Storage, outputs: int, width: int) -> int:
 def pack_rows(storage: Storage, rows: Bytes, width: int) -> Bytes:
     """Packs stored rows `u8 [N, row_nbytes]` of `width` elements; returns `u8 [*]`.
 
-    `width` is a multiple of `storage.width_multiple`. Padded rows are stored zeros, hence d = m =
-    s = 0.
+    Not for rows of codes, which have no tiles. `width` is a multiple of `storage.width_multiple`.
+    Padded rows are stored zeros, hence d = m = s = 0.
     """
     outputs = rows.shape[0]
     assert rows.shape[1] == storage.row_nbytes(width)
@@ -139,6 +156,22 @@ def pack_rows(storage: Storage, rows: Bytes, width: int) -> Bytes:
             target = packed[at : at + count * nbytes].view(plane.dtype).reshape(plane.shape)
             target[...] = plane
             start += tiles * nbytes
+    return packed
+
+
+def code_rows_nbytes(storage: Storage, outputs: int, width: int) -> int:
+    """Bytes that `pack_code_rows` returns for a matrix of shape [outputs, width]."""
+    return (outputs + -(-4 * storage.row_scales(width) * outputs // width)) * width
+
+
+def pack_code_rows(storage: Storage, rows: Bytes, width: int) -> Bytes:
+    """Rows of codes as `ROWS_Q8` and `ROWS_FP8` have them: all codes, then the scales of all rows
+    a block at a time, then zeros up to a multiple of `width`."""
+    outputs = rows.shape[0]
+    scales = np.ascontiguousarray(rows[:, width:]).view("<f4").T
+    packed = np.zeros(code_rows_nbytes(storage, outputs, width), np.uint8)
+    packed[: outputs * width].reshape(outputs, width)[...] = rows[:, :width]
+    packed[outputs * width :][: scales.nbytes].view("<f4").reshape(scales.shape)[...] = scales
     return packed
 
 

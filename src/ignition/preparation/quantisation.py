@@ -1,8 +1,9 @@
-"""Changes how a weight matrix is stored: the choices `as-stored`, `bf16`, `int8` and `int4`.
+"""Changes how a weight matrix is stored: the choices `as-stored`, `bf16`, `int8`, `int4`, `fp8`.
 
-int8 makes Q8_0 blocks (d = largest magnitude / 127), int4 makes Q4_1 blocks (w = d q + m) whose d
-and m are fitted by least squares. Works on a bounded number of rows at a time. Recipes call
-`store_as`; nothing else changes the values of a weight.
+int8 makes Q8_0 blocks (d = largest magnitude / 127), or where matrices lie row by row blocks of 128
+with an f32 scale; fp8 makes e4m3 codes with a scale a row (largest magnitude / 448); int4 makes
+Q4_1 blocks (w = d q + m) whose d and m are fitted by least squares. Works on a bounded number of
+rows at a time. Recipes call `store_as`; nothing else changes the values of a weight.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.kernels import e4m3
+from helios.kernels.catalogue import ROWS_Q8_BLOCK
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import BLOCK, Bytes, Storage
 from ignition.preparation.stored_matrix import Floats, StoredMatrix
@@ -34,16 +37,19 @@ class WeightStorage(Enum):
     BF16 = "bf16"
     INT8 = "int8"
     INT4 = "int4"
+    FP8 = "fp8"
 
 
-def store_as(matrix: StoredMatrix, choice: WeightStorage) -> StoredMatrix:
-    """The matrix in the storage chosen; itself where that is how it is stored already.
+def store_as(matrix: StoredMatrix, choice: WeightStorage, *, by_rows: bool = False) -> StoredMatrix:
+    """The matrix in the storage chosen; itself where that is how it is stored already. `by_rows`:
+    it will lie row by row, as CUDA targets have it, else in tiles.
 
     Raises CheckpointError if its width doesn't fit the storage's blocks or a value isn't finite.
     """
     if choice is WeightStorage.AS_STORED:
         return matrix
-    target, quantise = _QUANTISERS[choice]
+    target = storage_of(choice, by_rows=by_rows)
+    quantise = _QUANTISERS[target]
     if matrix.storage is target:
         return matrix
     outputs, width = matrix.shape
@@ -66,6 +72,12 @@ def store_as(matrix: StoredMatrix, choice: WeightStorage) -> StoredMatrix:
             )
         rows[part] = quantise(values)
     return StoredMatrix(target, matrix.shape, rows)
+
+
+def storage_of(choice: WeightStorage, *, by_rows: bool) -> Storage:
+    """What a choice other than `as-stored` makes of a matrix; one that `options` lets through where
+    matrices lie so."""
+    return (_BY_ROWS if by_rows else _IN_TILES)[choice]
 
 
 def round_to_bf16(values: Floats) -> NDArray[np.uint16]:
@@ -144,8 +156,49 @@ def _reciprocal(d: Floats) -> Floats:
     return np.divide(np.float32(1), d, out=np.zeros_like(d), where=d != 0)
 
 
-_QUANTISERS: Final[dict[WeightStorage, tuple[Storage, Callable[[Floats], Bytes]]]] = {
-    WeightStorage.BF16: (Storage.BF16, _bf16_rows),
-    WeightStorage.INT8: (Storage.Q8_0, _int8_rows),
-    WeightStorage.INT4: (Storage.Q4_1, _int4_rows),
+def _code_rows_of_128(values: Floats) -> Bytes:
+    """Q8_128 rows. A last block may be shorter."""
+    outputs, width = values.shape
+    blocks = -(-width // ROWS_Q8_BLOCK)
+    x = np.zeros((outputs, blocks * ROWS_Q8_BLOCK), np.float32)
+    x[:, :width] = values
+    x = x.reshape(outputs, blocks, ROWS_Q8_BLOCK)
+    scales = np.abs(x).max(axis=-1) / np.float32(127)
+    codes = np.rint(_quotient(x, scales[..., None])).clip(-127, 127).astype(np.int8)
+    return _with_scales(codes.reshape(outputs, -1)[:, :width], scales)
+
+
+def _fp8_rows(values: Floats) -> Bytes:
+    """F8_E4M3 rows."""
+    scales = np.abs(values).max(axis=-1, keepdims=True) / np.float32(e4m3.LARGEST)
+    return _with_scales(e4m3.nearest(_quotient(values, scales)), scales)
+
+
+def _quotient(x: Floats, scales: Floats) -> Floats:
+    """x / scales, and 0 where the scale is 0: there x is, or is next to nothing."""
+    scales = np.broadcast_to(scales, x.shape)
+    return np.divide(x, scales, out=np.zeros_like(x), where=scales != 0)
+
+
+def _with_scales(codes: NDArray[np.int8] | Bytes, scales: Floats) -> Bytes:
+    planes = [np.ascontiguousarray(codes).view(np.uint8), scales.astype("<f4").view(np.uint8)]
+    return np.concatenate(planes, axis=1)
+
+
+_QUANTISERS: Final[dict[Storage, Callable[[Floats], Bytes]]] = {
+    Storage.BF16: _bf16_rows,
+    Storage.Q8_0: _int8_rows,
+    Storage.Q4_1: _int4_rows,
+    Storage.Q8_128: _code_rows_of_128,
+    Storage.F8_E4M3: _fp8_rows,
+}
+_IN_TILES: Final = {
+    WeightStorage.BF16: Storage.BF16,
+    WeightStorage.INT8: Storage.Q8_0,
+    WeightStorage.INT4: Storage.Q4_1,
+}
+_BY_ROWS: Final = {
+    WeightStorage.BF16: Storage.BF16,
+    WeightStorage.INT8: Storage.Q8_128,
+    WeightStorage.FP8: Storage.F8_E4M3,
 }

@@ -14,14 +14,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
+from helios.kernels import e4m3
+from helios.kernels.catalogue import ROW_GROUP, ROWS_Q8_BLOCK, TILE_OUTPUTS
 from helios.schema import execution_pb2
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import (
     BLOCK,
+    CODE_ROWS,
     Bytes,
     PackedMatrix,
     Storage,
+    pack_code_rows,
     pack_rows,
     q6_k_codes,
 )
@@ -89,12 +92,17 @@ class StoredMatrix:
     def dequantise(self) -> Floats:
         """The exact values that the kernels' formulas give, in float32: `f32 [N, K]`."""
         outputs, width = self.shape
+        if self.storage in CODE_ROWS:
+            return _dequantise_code_rows(self.storage, self.row_bytes, width)
         blocks = self.row_bytes.reshape(outputs, -1, self.storage.block_nbytes)
         return _dequantise_blocks(self.storage, blocks).reshape(outputs, width)
 
     def is_finite(self) -> bool:
         """Whether every value is a finite number: of plain elements each is looked at, of blocks
-        the scales."""
+        and rows of codes the scales."""
+        if self.storage in CODE_ROWS:
+            scales = np.ascontiguousarray(self.row_bytes[:, self.shape[1] :]).view("<f4")
+            return bool(np.isfinite(scales).all())
         at, kind, exponent = _FLOATS[self.storage]
         count = max(1, _PASS_NBYTES // max(1, self.row_bytes.shape[1]))
         for first in range(0, self.shape[0], count):
@@ -111,10 +119,13 @@ class StoredMatrix:
         return PackedMatrix(self.storage.packing, self.shape, data)
 
     def pack_as_rows(self) -> PackedMatrix:
-        """The matrix row by row, in the one storage that has this packing, BF16.
+        """The matrix row by row, in a storage that has such a packing: BF16 or codes.
 
         Raises CheckpointError for another storage, or rows that aren't a multiple of 16 bytes.
         """
+        if self.storage in CODE_ROWS:
+            data = pack_code_rows(self.storage, self.row_bytes, self.shape[1])
+            return PackedMatrix(self.storage.packing, self.shape, data)
         if self.storage is not Storage.BF16 or self.shape[1] % ROW_GROUP:
             raise CheckpointError(
                 f"a {self.storage.value} matrix {self.shape[1]} wide can't lie row by row",
@@ -174,6 +185,15 @@ def _shared_form(matrices: Sequence[StoredMatrix]) -> tuple[Storage, int]:
 def bf16_to_f32(elements: NDArray[np.uint16]) -> Floats:
     """Widens bf16 bit patterns, exactly."""
     return (elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _dequantise_code_rows(storage: Storage, rows: Bytes, width: int) -> Floats:
+    """`u8 [N, row_nbytes]` to `f32 [N, width]`."""
+    codes = rows[:, :width]
+    scales = np.ascontiguousarray(rows[:, width:]).view("<f4").astype(np.float32)
+    if storage is Storage.F8_E4M3:
+        return scales * e4m3.VALUES[codes]
+    return scales.repeat(ROWS_Q8_BLOCK, axis=1)[:, :width] * codes.view(np.int8).astype(np.float32)
 
 
 def _dequantise_blocks(storage: Storage, blocks: Bytes) -> Floats:

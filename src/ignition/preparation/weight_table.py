@@ -18,26 +18,37 @@ from numpy.typing import NDArray
 from helios.core.format import WEIGHT_LIMIT_NBYTES
 from helios.errors import CoreError
 from ignition.preparation.fields import Fields, parse_json_object
+from ignition.preparation.packing import Storage, code_rows_nbytes
 
 VERSION: Final = 1
-_NORMAL: Final = "normal"
+# Kinds of matrices that are drawn, by how their elements are kept.
+_NORMAL: Final = {
+    Storage.BF16: "normal",
+    Storage.Q8_128: "normal_q8_128",
+    Storage.F8_E4M3: "normal_f8_e4m3",
+}
+_STORAGES: Final = {kind: storage for storage, kind in _NORMAL.items()}
 _VALUES: Final = "values"
 
 
 @dataclass(frozen=True)
 class NormalMatrix:
-    """bf16 `[outputs, width]`, row by row, normally distributed with mean 0 and this deviation."""
+    """`[outputs, width]`, row by row, normally distributed with mean 0 and this deviation: bf16, or
+    codes and behind them their scales."""
 
     name: str
     offset: int
     outputs: int
     width: int
     deviation: float
+    storage: Storage = Storage.BF16
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
-        return 2 * self.outputs * self.width
+        """Bytes of its elements and scales."""
+        if self.storage is Storage.BF16:
+            return 2 * self.outputs * self.width
+        return code_rows_nbytes(self.storage, self.outputs, self.width)
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,9 @@ def _check_order(tensors: Iterable[Tensor], nbytes: int, where: str) -> None:
 
 def _entry(tensor: Tensor) -> Mapping[str, object]:
     if isinstance(tensor, NormalMatrix):
-        return {"kind": _NORMAL, **asdict(tensor)}
+        kind, fields = _NORMAL[tensor.storage], asdict(tensor)
+        del fields["storage"]
+        return {"kind": kind, **fields}
     content = base64.b64encode(np.ascontiguousarray(tensor.content, "<f4").tobytes()).decode()
     return {"kind": _VALUES, "name": tensor.name, "offset": tensor.offset, "f32": content}
 
@@ -116,16 +129,17 @@ def _tensor(entry: object, where: str) -> Tensor:
     fields = Fields(entry, where)
     name, kind = fields.text("name"), fields.text("kind")
     offset = fields.integer("offset", 0, WEIGHT_LIMIT_NBYTES)
-    if kind == _NORMAL:
+    if kind in _STORAGES:
         return NormalMatrix(
             name,
             offset,
             fields.integer("outputs", 1, WEIGHT_LIMIT_NBYTES),
             fields.integer("width", 1, WEIGHT_LIMIT_NBYTES),
             fields.number("deviation", 0.0, 1e6),
+            _STORAGES[kind],
         )
     if kind != _VALUES:
-        raise fields.refusal("kind", f"is {kind!r}, not {_NORMAL} or {_VALUES}")
+        raise fields.refusal("kind", f"is {kind!r}, not {', '.join(_STORAGES)} or {_VALUES}")
     try:
         raw = base64.b64decode(fields.text("f32"), validate=True)
         values = np.frombuffer(raw, "<f4")

@@ -32,11 +32,17 @@ from ignition.preparation.export import (
 )
 from ignition.preparation.fields import JSON_LIMIT_NBYTES, read_bounded
 from ignition.preparation.options import Options
+from ignition.preparation.packing import CODE_ROWS, Storage
 from ignition.preparation.progress import Progress
 from ignition.preparation.weight_table import NormalMatrix, Tensor, Values, WeightTable, read_table
 from ignition.preparation.weights import WeightSet
 
 TABLE_FILE: Final = "weights.json"
+# Matrices by their packing; all else is written out.
+_DRAWN: Final = {
+    pb.PACKING_ROWS_BF16: Storage.BF16,
+    **{storage.packing: storage for storage in CODE_ROWS},
+}
 _PROGRAMS: Final = (core_pb2.RESOURCE_KIND_EXECUTION_MANIFEST, core_pb2.RESOURCE_KIND_MODULE)
 
 
@@ -135,10 +141,17 @@ def _table(weights: WeightSet, resource: str) -> WeightTable:
     is a sum over `width` terms."""
     tensors: list[Tensor] = []
     for handle, content in weights.declared():
-        if handle.packing == pb.PACKING_ROWS_BF16:
+        if handle.packing in _DRAWN:
             outputs, width = handle.shape
             tensors.append(
-                NormalMatrix(handle.name, handle.offset, outputs, width, 1 / sqrt(width))
+                NormalMatrix(
+                    handle.name,
+                    handle.offset,
+                    outputs,
+                    width,
+                    1 / sqrt(width),
+                    _DRAWN[handle.packing],
+                )
             )
         else:
             tensors.append(Values(handle.name, handle.offset, content().view("<f4")))

@@ -23,15 +23,10 @@ from ignition.capture.target import CPU, MatrixLayout, Target
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import BLOCK, Bytes, Storage
-from ignition.preparation.quantisation import WeightStorage, store_as
+from ignition.preparation.quantisation import WeightStorage, storage_of, store_as
 from ignition.preparation.stored_matrix import StoredMatrix, interleave_groups, interleave_tiles
 
 CATALOG_VERSION: Final = 1
-_STORED: Final = {
-    WeightStorage.BF16: Storage.BF16,
-    WeightStorage.INT8: Storage.Q8_0,
-    WeightStorage.INT4: Storage.Q4_1,
-}
 _DTYPE: Final = {
     Storage.F32: pb.DTYPE_F32,
     Storage.F16: pb.DTYPE_F16,
@@ -58,7 +53,7 @@ class WeightSet:
         choice: WeightStorage,
         target: Target = CPU,
     ) -> None:
-        self._by_rows = target.layout is MatrixLayout.ROWS_BF16
+        self._by_rows = target.layout is MatrixLayout.ROWS
         self._buffers = buffers
         self._checkpoint = checkpoint
         self._choice = choice
@@ -81,10 +76,10 @@ class WeightSet:
         return self.matrix(name, [gate, up], lambda pair: join(*pair))
 
     def vocabulary_matrix(self, tensor: str) -> Matrix:
-        """Declares an embedding or head: 8-bit where the core is 4-bit, since its error meets
-        the logits directly."""
+        """Declares an embedding or head: int8 where the core is 4-bit or fp8, since its error
+        meets the logits directly."""
         choice = self._choice
-        if choice is WeightStorage.INT4:
+        if choice in (WeightStorage.INT4, WeightStorage.FP8):
             choice = WeightStorage.INT8
         return self._matrix(tensor, [tensor], lambda matrices: matrices[0], choice)
 
@@ -159,7 +154,8 @@ class WeightSet:
                 if choice is WeightStorage.AS_STORED
                 else (_as_bf16, Storage.BF16)
             )
-        packing = pb.PACKING_ROWS_BF16 if self._by_rows else storage.packing
+        bf16_rows = self._by_rows and storage is Storage.BF16
+        packing = pb.PACKING_ROWS_BF16 if bf16_rows else storage.packing
         handle = self._buffers.weight(
             name, _DTYPE.get(storage, pb.DTYPE_U8), packing, (outputs, width)
         )
@@ -192,20 +188,21 @@ class WeightSet:
         self, name: str, storages: set[Storage], width: int, choice: WeightStorage
     ) -> tuple[Callable[[StoredMatrix], StoredMatrix], Storage]:
         """How each matrix is changed before they are joined, and what they are then."""
-        if self._by_rows:
-            if storages != {Storage.BF16} and choice is WeightStorage.AS_STORED:
+        if self._by_rows and choice is WeightStorage.AS_STORED:
+            if storages != {Storage.BF16}:
                 kinds = ", ".join(sorted(storage.value for storage in storages))
                 self.notes.append(f"{name} is stored as {kinds}: kept as bf16")
             return _as_bf16, Storage.BF16
         if choice is not WeightStorage.AS_STORED:
-            storage = _STORED[choice]
+            storage = storage_of(choice, by_rows=self._by_rows)
             if width % storage.width_multiple:
                 self.notes.append(
                     f"{name} is {width} wide, no multiple of {storage.width_multiple}: kept as "
                     f"bf16 instead of {choice.value}"
                 )
                 choice, storage = WeightStorage.BF16, Storage.BF16
-            return (lambda matrix: store_as(matrix, choice)), storage
+            by_rows = self._by_rows
+            return (lambda matrix: store_as(matrix, choice, by_rows=by_rows)), storage
         if len(storages) == 1:
             (storage,) = storages
             return (lambda matrix: matrix), storage

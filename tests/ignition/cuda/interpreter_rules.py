@@ -90,7 +90,10 @@ def install() -> None:
     # Kernels take these names from here when their modules are imported, which is later.
     extra: Any = import_module("triton.language.extra.cuda")
     extra.gdc_wait, extra.gdc_launch_dependents = _gdc_wait, _gdc_launch_dependents
-    # Fills a cache, by instructions that only a GPU has.
+    # Instructions that only a GPU has: some convert, some fill a cache.
+    codes: Any = import_module("ignition.kernels.cuda.codes")
+    plain: Any = import_module("tests.ignition.cuda.interpreted_codes")
+    codes.int8_numbers, codes.e4m3_numbers = plain.int8_numbers, plain.e4m3_numbers
     prefetch: Any = import_module("ignition.kernels.cuda.prefetch")
     prefetch.bring_rows = prefetch.bring_blocks = _bring
 

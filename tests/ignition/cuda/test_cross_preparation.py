@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from ignition.capture.target import TARGETS
 from ignition.preparation.comparison import Verdict
 from ignition.preparation.options import Options
 from ignition.preparation.prepare import prepare
+from ignition.preparation.quantisation import WeightStorage
 from ignition.preparation.rebuild import rebuild
 from ignition.preparation.serving import COMPILER
 
@@ -47,7 +49,8 @@ OPTIONS = Options(
     scored_prefill=(40,),
     restore=(2,),
 )
-VARIANTS = ("smollm", "qwen2", "qwen3")
+# Checkpoints, some of them with a weight storage of their own.
+VARIANTS = ("smollm", "qwen2", "qwen3", "smollm int8", "smollm fp8")
 Prepared = Callable[[str], Path]
 
 # A round over a tiny model's programs takes longest where nothing is in Triton's cache.
@@ -58,12 +61,14 @@ pytestmark = pytest.mark.timeout(600)
 def prepared(
     checkpoint_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Prepared:
-    """The core of a variant, prepared once."""
+    """The core of a variant, with or without a storage, prepared once."""
 
     @cache
     def core(variant: str) -> Path:
         folder = tmp_path_factory.mktemp("cross") / variant
-        prepare(checkpoint_folder(variant), folder, OPTIONS, KEY, Quiet())
+        name, _, storage = variant.partition(" ")
+        options = replace(OPTIONS, storage=WeightStorage(storage)) if storage else OPTIONS
+        prepare(checkpoint_folder(name), folder, options, KEY, Quiet())
         return folder
 
     return core
@@ -124,8 +129,9 @@ def parameter_nbytes(argument: m.CudaArgument) -> list[int]:
     return [8 if isinstance(argument, m.Operand) else 4]
 
 
-def test_the_oracle_holds_on_the_reference(prepared: Prepared) -> None:
-    core = opened(prepared("smollm"))
+@pytest.mark.parametrize("variant", ["smollm", "smollm int8", "smollm fp8"])
+def test_the_oracle_holds_on_the_reference(prepared: Prepared, variant: str) -> None:
+    core = opened(prepared(variant))
     wire = core.read_resource(core.decoded.oracle_resource, ResourceKind.ORACLE)
     answers = core_pb2.Oracle.FromString(wire)
     assert answers.cases

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
-from helios.runtime.manifest import Packing
+from helios.runtime.manifest import ROW_PACKINGS
 from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
 from helios.runtime.reference.unpack import PackedMatrix
 
@@ -54,7 +54,7 @@ def linear_silu_mul(
     """`silu(gate) · up`; the matrix holds gate and up rows in turn, a tile or a group at a time."""
     live = live_rows(rows, capacity)
     both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
-    together = ROW_GROUP if packing == Packing.ROWS_BF16 else TILE_OUTPUTS
+    together = ROW_GROUP if packing in ROW_PACKINGS else TILE_OUTPUTS
     pairs = both.reshape(live, outputs // together, 2, together)
     gate, up = pairs[:, :, 0], pairs[:, :, 1]
     # exp(−gate) overflows to infinity for very negative gates, where silu is rightly −0.

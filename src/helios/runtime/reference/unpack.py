@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.errors import ExecutionError
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS
-from helios.runtime.manifest import DType, Packing
+from helios.kernels import e4m3
+from helios.kernels.catalogue import CODE_ROW_MULTIPLE, Q8_BLOCK, ROWS_Q8_BLOCK, TILE_OUTPUTS
+from helios.runtime.manifest import DType, Packing, row_scales
 from helios.runtime.reference.arrays import F32, U8
 
 _HALF: Final = Q8_BLOCK // 2
@@ -62,6 +63,9 @@ def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F
     if packing == Packing.ROWS_BF16:
         (elements,) = _planes(raw, [((outputs, width), np.uint16)])
         return _floats(elements)
+    if packing in (Packing.ROWS_Q8, Packing.ROWS_FP8):
+        _check_multiple(width, CODE_ROW_MULTIPLE)
+        return _scaled_rows(raw, packing, outputs, width)
     tiles = -(-outputs // TILE_OUTPUTS)
     if packing in (Packing.TILE16_F32, Packing.TILE16_F16):
         element = np.float32 if packing == Packing.TILE16_F32 else np.float16
@@ -75,6 +79,21 @@ def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F
         return _matrix(_floats(ordered), outputs, width)
     _check_multiple(width, Q8_BLOCK)
     return _matrix(_blocks(raw, packing, tiles, width // Q8_BLOCK), outputs, width)
+
+
+def _scaled_rows(raw: U8, packing: int, outputs: int, width: int) -> F32:
+    """Rows of codes times their scales, which lie one block of all rows after the other."""
+    element = np.int8 if packing == Packing.ROWS_Q8 else np.uint8
+    blocks = row_scales(packing, width)
+    planes: list[tuple[tuple[int, ...], type[np.generic]]] = [
+        ((outputs, width), element),
+        ((blocks, outputs), np.float32),
+    ]
+    codes, scales = _planes(raw, planes)
+    values = codes.astype(np.float32) if packing == Packing.ROWS_Q8 else e4m3.VALUES[codes]
+    by_input = scales.T.repeat(ROWS_Q8_BLOCK if blocks > 1 else width, axis=1)[:, :width]
+    product: F32 = by_input * values
+    return product
 
 
 def _blocks(raw: U8, packing: int, tiles: int, blocks: int) -> F32:

@@ -71,7 +71,7 @@ def _accumulate(
 
 
 @triton.jit
-def _finish(
+def finish(
     sums, bias, out, first_output, first_row, live, N: tl.constexpr, BN: tl.constexpr,
     BM: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
@@ -134,7 +134,7 @@ def project_few(
         )  # fmt: skip
         gdc_launch_dependents()
         if SPLITS == 1:
-            _finish(sums, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+            finish(sums, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
         else:
             tile = tile_m * tl.num_programs(0) + tile_n
             tiles = tl.num_programs(2) * tl.num_programs(0)
@@ -147,7 +147,7 @@ def project_few(
                 for other in tl.static_range(SPLITS):
                     at = partials + (other * tiles + tile).to(tl.int64) * (BN * BM)
                     total += tl.load(at + inner)
-                _finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+                finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
                 tl.store(arrivals + tile, 0)
 
 
@@ -175,7 +175,7 @@ def project_many(
         first_output = inside // size * BN
         total = _described(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
         total = total if ROWS_FIRST else tl.trans(total)
-        _finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+        finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
     gdc_launch_dependents()
 
 

@@ -23,6 +23,7 @@ from ignition.kernels.cuda.launches import (
     Scratch,
     TensorMap,
 )
+from ignition.kernels.cuda.lowerings import scaled
 
 PAGE_TOKENS: Final = 64  # what a split is made of; docs/cuda.md
 SPLIT_TOKENS: Final = 256
@@ -36,6 +37,8 @@ _PARTIALS_LIMIT_NBYTES: Final = 256 << 20
 def embed(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """A row a program, or a piece of it where rows are few."""
     at = launch.integers
+    if scaled.is_scaled(launch):
+        return (scaled.embed(launch),)
     check_packing(launch)
     block = min(power_of_two(at["width"]), 1024)
     request = KernelRequest(
@@ -282,7 +285,7 @@ def check_packing(launch: CatalogueLaunch) -> None:
         raise ContractError(
             f"the packing is {packing}",
             where=launch.kernel,
-            remedy=f"Kernels of a GPU take ROWS_BF16 ({pb.PACKING_ROWS_BF16})",
+            remedy="Kernels of a GPU take ROWS_BF16 (9), ROWS_Q8 (10) and ROWS_FP8 (11)",
         )
 
 

@@ -19,6 +19,7 @@ from ignition.kernels.cuda.launches import (
     Scratch,
     TensorMap,
 )
+from ignition.kernels.cuda.lowerings import scaled
 from ignition.kernels.cuda.lowerings.model import check_packing, pointer
 
 _GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
@@ -66,7 +67,8 @@ def silu_product(launch: CatalogueLaunch) -> Product:
 
 
 def _check(launch: CatalogueLaunch) -> None:
-    check_packing(launch)
+    if not scaled.is_scaled(launch):
+        check_packing(launch)
     if launch.integers["format"] != ActivationFormat.BF16:
         raise ContractError(
             f"reads format {launch.integers['format']}",
@@ -76,6 +78,8 @@ def _check(launch: CatalogueLaunch) -> None:
 
 
 def _project(launch: CatalogueLaunch, product: Product) -> CudaKernel:
+    if scaled.is_scaled(launch):
+        return scaled.project(launch, product.outputs, product.epilogue, product.out)
     chosen = tiles.narrow(launch.integers["capacity"], product.outputs, product.width)
     if chosen is not None:
         return project_narrow(launch, product, chosen)

@@ -1,0 +1,81 @@
+"""Lowerings where weights are 8-bit codes with scales: projections, and the embedding."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from helios.errors import ContractError
+from helios.kernels.catalogue import CODE_ROW_MULTIPLE
+from helios.schema import execution_pb2 as pb
+from ignition.kernels.cuda import scaled, scaled_tiles
+from ignition.kernels.cuda.compile import KernelRequest
+from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKernel, TensorMap
+
+PACKINGS: Final = frozenset({pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_FP8})
+_GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
+_WIDEST_PIECE: Final = 1024
+
+
+def is_scaled(launch: CatalogueLaunch) -> bool:
+    """Whether the launch's matrix is one of these."""
+    return launch.integers["packing"] in PACKINGS
+
+
+def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> CudaKernel:
+    """`project_scaled` over a matrix of `outputs`."""
+    at = launch.integers
+    width = at["width"]
+    if width % CODE_ROW_MULTIPLE:
+        raise ContractError(
+            f"rows of {width} codes",
+            where=launch.kernel,
+            remedy=f"Their width is a multiple of {CODE_ROW_MULTIPLE}",
+        )
+    chosen = scaled_tiles.tile(at["capacity"], outputs)
+    bias = "bias" in launch.operands
+    request = KernelRequest(
+        scaled.project_scaled,
+        {"rows": "*i32", "x": f"tensordesc<bf16[{chosen.rows}, 128]>"}
+        | {"w": f"tensordesc<u8[{chosen.outputs}, 128]>", "weight": "*u8"}
+        | {"bias": "*fp32", "out": out},
+        {"N": outputs, "K": width, "BN": chosen.outputs, "BM": chosen.rows, "GROUP": _GROUP}
+        | {"FP8": at["packing"] == pb.PACKING_ROWS_FP8, "EPILOGUE": epilogue, "BIAS": bias},
+        chosen.warps,
+        chosen.stages,
+    )
+    values: dict[str, Argument] = {
+        "rows": At("rows"),
+        "x": TensorMap("x", width),
+        "w": TensorMap("weight", width),
+        "weight": At("weight"),
+        "bias": At("bias" if bias else "out"),  # without one nothing looks there
+        "out": At("out"),
+    }
+    return CudaKernel(request, (chosen.count(at["capacity"], outputs), 1, 1), values)
+
+
+def embed(launch: CatalogueLaunch) -> CudaKernel:
+    """`embed_scaled`: a row a program, or a piece of it. Raises ContractError for e4m3, in which
+    no embedding is kept."""
+    at = launch.integers
+    if at["packing"] != pb.PACKING_ROWS_Q8:
+        raise ContractError(
+            f"the packing is {at['packing']}",
+            where=launch.kernel,
+            remedy=f"Embeddings are ROWS_BF16 or ROWS_Q8 ({pb.PACKING_ROWS_Q8})",
+        )
+    block = min(1 << (at["width"] - 1).bit_length(), _WIDEST_PIECE)
+    request = KernelRequest(
+        scaled.embed_scaled,
+        {"rows": "*i32", "tokens": "*i32", "table": "*u8", "out": "*fp32"}
+        | {"vocab": "i32", "scale": "fp32"},
+        {"VOCAB": at["vocab"], "WIDTH": at["width"], "BLOCK_WIDTH": block},
+        num_warps=4,
+        num_stages=1,
+    )
+    values: dict[str, Argument] = {
+        **{name: At(name) for name in ("rows", "tokens", "table", "out")},
+        "vocab": at["vocab"],
+        "scale": launch.floats["scale"],
+    }
+    return CudaKernel(request, (at["capacity"], -(-at["width"] // block), 1), values)

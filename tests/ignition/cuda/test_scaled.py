@@ -1,0 +1,148 @@
+"""Projections and embeddings by 8-bit codes with scales, interpreted, against the numpy reference,
+and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from helios.errors import ContractError
+from helios.kernels import e4m3
+from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, lowered, resources, run
+from tests.ignition.cuda.test_model_kernels import check
+from tests.native import layer_cases
+from tests.native.harness import Case
+from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
+
+pytest.importorskip("triton", reason=WITHOUT_TRITON)
+
+from ignition.kernels.cuda.scaled_tiles import tile
+from tests.ignition.cuda.scaled_variants import VARIANTS
+
+Build = Callable[[np.random.Generator, Packing], Case]
+
+
+def linear(rng: np.random.Generator, packing: Packing, **extents: int) -> Case:
+    case = layer_cases.linear(rng, packing, BF16_FORMAT, **extents)[0]
+    if case.integers["accumulate"]:
+        return case
+    return case.with_operands(out=np.full_like(case.operands["out"], np.nan))
+
+
+def silu(
+    rng: np.random.Generator, packing: Packing, *, out_format: int = BF16_FORMAT, **extents: int
+) -> Case:
+    return layer_cases.linear_silu_mul(rng, packing, BF16_FORMAT, out_format, **extents)[0]
+
+
+# Widths of less than a block of scales, of whole ones, and of a part more.
+PRODUCTS: dict[str, Build] = {
+    "one": partial(linear, rows=1, capacity=1, width=256, outputs=64),
+    "narrow": partial(linear, rows=3, capacity=5, width=64, outputs=128),
+    "ragged": partial(linear, rows=9, capacity=11, width=208, outputs=331, bias=1),
+    "add": partial(linear, rows=17, capacity=19, width=576, outputs=64, bias=1, accumulate=1),
+    "sixty": partial(linear, rows=60, capacity=61, width=384, outputs=72, accumulate=1),
+    "many": partial(linear, rows=130, capacity=140, width=176, outputs=331, bias=1),
+    "silu": partial(silu, rows=9, capacity=9, width=64, outputs=96),
+    "silu_f32": partial(silu, rows=40, capacity=41, width=192, outputs=40, out_format=F32_FORMAT),
+    "silu_many": partial(silu, rows=130, capacity=131, width=144, outputs=72),
+}
+PACKINGS = [Packing.ROWS_Q8, Packing.ROWS_FP8]
+
+
+@pytest.mark.parametrize("packing", PACKINGS, ids=lambda p: p.name)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_those_of_the_reference(name: str, packing: Packing) -> None:
+    case = PRODUCTS[name](np.random.default_rng(len(name)), packing)
+    check(case, run(case))
+
+
+EMBEDDINGS = {
+    "embed": {"rows": 5, "capacity": 7, "vocab": 43, "width": 64},
+    "embed_wide": {"rows": 3, "capacity": 3, "vocab": 9, "width": 1168},
+}
+
+
+def embedding(name: str) -> Case:
+    case = layer_cases.embed(np.random.default_rng(3), Packing.ROWS_Q8, **EMBEDDINGS[name])[0]
+    case.operands["tokens"][:2] = [-1, EMBEDDINGS[name]["vocab"]]
+    return case
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_embeddings_are_those_of_the_reference(name: str) -> None:
+    check(embedding(name), run(embedding(name)))
+    for kernel in compiled(embedding(name)):
+        assert resources(kernel)["STACK"] == 0
+
+
+def test_every_code_is_the_number_that_it_stands_for() -> None:
+    """One input a product, times one: an output is its weight, whatever else is in its row."""
+    for packing in PACKINGS:
+        codes = np.arange(256, dtype=np.uint8)
+        if packing is Packing.ROWS_FP8:
+            codes[codes & 0x7F == 0x7F] = 0
+        weight = np.zeros((256, 16), np.uint8)
+        weight[:, 5] = codes
+        scales = np.full(256, 0.5, np.float32).view(np.uint8)
+        x = np.zeros((1, 16), np.uint16)
+        x[0, 5] = 0x3F80
+        case = layer_cases.linear(
+            np.random.default_rng(0), packing, BF16_FORMAT, rows=1, capacity=1, width=16,
+            outputs=256,
+        )[0].with_operands(
+            weight=np.concatenate([weight.reshape(-1), scales]), x=x.view(np.uint8)
+        )  # fmt: skip
+        numbers = codes.view(np.int8) if packing is Packing.ROWS_Q8 else e4m3.VALUES[codes]
+        assert (run(case)["out"].reshape(-1) == numbers * np.float32(0.5)).all()
+
+
+@pytest.mark.parametrize("packing", PACKINGS, ids=lambda p: p.name)
+@pytest.mark.parametrize("name", ["many", "silu_many"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_large_tiles_do_what_small_ones_do(variant: str, name: str, packing: Packing) -> None:
+    case = PRODUCTS[name](np.random.default_rng(len(name)), packing)
+    check(case, run(case, lowering=f"tests.ignition.cuda.scaled_variants:{variant}"))
+
+
+def test_every_number_of_rows_has_a_tile_and_large_ones_where_they_fill_a_gpu() -> None:
+    for outputs in (64, 1000, 151_936):
+        for rows in (1, 16, 17, 33, 64, 65, 128, 129, 8192):
+            chosen = tile(rows, outputs)
+            assert chosen.count(rows, outputs) * chosen.rows * chosen.outputs >= rows * outputs
+            assert chosen.stages * 128 * (chosen.outputs + 2 * chosen.rows) <= 230_000
+            assert chosen.rows >= min(rows, 64)
+    assert tile(8192, 6144) == VARIANTS["large"]
+    assert tile(512, 1024) != VARIANTS["large"]
+
+
+def test_what_a_gpu_has_not_is_refused() -> None:
+    case = layer_cases.embed(
+        np.random.default_rng(0), Packing.ROWS_FP8, rows=1, capacity=1, vocab=16, width=32
+    )[0]
+    with pytest.raises(ContractError, match=r"Embeddings are ROWS_BF16 or ROWS_Q8"):
+        lowered(case)
+    narrow = linear(
+        np.random.default_rng(0), Packing.ROWS_Q8, rows=1, capacity=1, width=32, outputs=16
+    )
+    narrow.integers["width"] = 24
+    with pytest.raises(ContractError, match=r"rows of 24 codes"):
+        lowered(narrow)
+
+
+LARGE: dict[str, Build] = {
+    "large": partial(linear, rows=1290, capacity=1300, width=144, outputs=1000, accumulate=1),
+    "large_silu": partial(silu, rows=1290, capacity=1300, width=144, outputs=1000),
+    "medium": partial(linear, rows=500, capacity=512, width=256, outputs=1500, bias=1),
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS, ids=lambda p: p.name)
+@pytest.mark.parametrize("name", [*PRODUCTS, *LARGE])
+def test_compiled_products_keep_their_values_in_registers(name: str, packing: Packing) -> None:
+    case = (PRODUCTS | LARGE)[name](np.random.default_rng(0), packing)
+    for kernel in compiled(case):
+        assert resources(kernel)["STACK"] <= 16
