@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import Annotated
-
-import typer
 
 from helios.cli_http_options import (
     DEFAULT_LIMITS,
@@ -67,27 +66,29 @@ from helios.cli_options import (
     opening_options,
     running_options,
 )
+from helios.command_line import Option
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 
 VllmMetrics = Annotated[
     bool,
-    typer.Option(
-        "--vllm-metrics",
-        help="Show metrics under vLLM's names too, for dashboards made for it.",
+    Option(
+        "Show metrics under vLLM's names too, for dashboards made for it.", name="--vllm-metrics"
     ),
 ]
 
 HttpWorkers = Annotated[
     int,
-    typer.Option(
-        min=1, max=64, help="Processes that speak HTTP; one keeps up with most models' tokens."
+    Option(
+        minimum=1,
+        maximum=64,
+        help="Processes that speak HTTP; one keeps up with most models' tokens.",
     ),
 ]
 StallTimeout = Annotated[
     float,
-    typer.Option(
-        help="Seconds without progress of the device, with work to do, after which /health says"
+    Option(
+        "Seconds without progress of the device, with work to do, after which /health says"
         " that the server is stalled.",
     ),
 ]
@@ -96,8 +97,8 @@ StallTimeout = Annotated[
 def serve(
     core: Core,
     accept: Accept,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(minimum=0, maximum=65535, help="0 takes a free one.")] = 8000,
     threads: Threads = None,
     isa: InstructionSet = None,
     max_active: MaxActive = None,
@@ -210,7 +211,7 @@ def serve(
             raise  # the command says it, as every command does
         with logging_to_stderr(options.logs, "http"):
             logging.getLogger("helios").error(str(error))
-        raise typer.Exit(2) from error
+        sys.exit(2)
 
 
 def _listed(text: str) -> list[str]:
