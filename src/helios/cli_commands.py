@@ -35,7 +35,7 @@ from helios.cli_options import (
     opening_options,
     running_options,
 )
-from helios.cli_serve import serve
+from helios.cli_serve import asked_server, serve
 from helios.cli_trust import trust
 from helios.cli_typer import for_typer
 from helios.errors import HeliosError
@@ -67,7 +67,7 @@ def common(
     """Serves prepared language models."""
 
 
-app.command()(for_typer(serve))
+app.command("serve")(for_typer(asked_server, then=serve))
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from helios.cli_http_options import (
     DEFAULT_LIMITS,
@@ -70,6 +70,10 @@ from helios.command_line import Option
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 
+if TYPE_CHECKING:
+    from helios.server.server import ServerOptions
+    from helios.worker.launch import LaunchedWorker
+
 VllmMetrics = Annotated[
     bool,
     Option(
@@ -94,7 +98,7 @@ StallTimeout = Annotated[
 ]
 
 
-def serve(
+def asked_server(
     core: Core,
     accept: Accept,
     host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1",
@@ -146,7 +150,7 @@ def serve(
     no_access_log: NoAccessLog = False,
     root_path: RootPath = "",
     forwarded_allow_ips: ForwardedAllowIps = "",
-) -> None:
+) -> ServerOptions:
     """Serve a core over HTTP, with the OpenAI API."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
@@ -157,7 +161,7 @@ def serve(
     from helios.server.options.access import read_keys
     from helios.server.options.liveness import LivenessOptions
     from helios.server.options.tls import tls_options
-    from helios.server.server import Server, ServerOptions
+    from helios.server.server import ServerOptions
     from helios.sizes import parse_size
     from helios.worker.options import WorkerOptions
 
@@ -203,11 +207,19 @@ def serve(
         logs=LogOptions(level=log_level, format=log_format),
         **keeping,
     )
-    options = ServerOptions(host, port, worker, frontend_workers, http, http_workers)
+    return ServerOptions(host, port, worker, frontend_workers, http, http_workers)
+
+
+def serve(options: ServerOptions, worker: LaunchedWorker | None = None) -> None:
+    """Serves until it is told to end, with a worker that has been started, if there is one. Raises
+    HeliosError where it can't; where lines of the log are JSON, it ends the process with such a
+    line and status 2 instead."""
+    from helios.server.server import Server
+
     try:
-        Server(options, report=_report).start()
+        Server(options, report=_report, worker=worker).start()
     except HeliosError as error:
-        if log_format == "text":
+        if options.logs.format == "text":
             raise  # the command says it, as every command does
         with logging_to_stderr(options.logs, "http"):
             logging.getLogger("helios").error(str(error))

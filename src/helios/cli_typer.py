@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import Signature, signature
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from helios.command_line import Argument, Option
+from helios.command_line import Argument, Option, parameter_hints
 
 
-def for_typer(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that does the same and whose annotations have Typer's marks."""
-    hints = get_type_hints(command, include_extras=True)
-    annotations = {name: _typers(hint) for name, hint in hints.items()}
+def for_typer(
+    command: Callable[..., Any], then: Callable[[Any], None] | None = None
+) -> Callable[..., None]:
+    """A command that does the same, and `then` something with the result, and whose annotations
+    have Typer's marks."""
+    annotations = {name: _typers(hint) for name, hint in parameter_hints(command).items()}
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(**given)
+        result = command(**given)
+        if then is not None:
+            then(result)
 
     run.__annotations__ = annotations
     parameters = signature(command).parameters.values()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 
@@ -53,12 +53,18 @@ _NUMBERS: Final[dict[type, re.Pattern[str]]] = {
 }
 
 
+def parameter_hints(command: Callable[..., object]) -> dict[str, Any]:
+    """A command's parameters with their types and marks; what it returns needn't be imported."""
+    annotations = {name: hint for name, hint in command.__annotations__.items() if name != "return"}
+    names = command.__globals__
+    return get_type_hints(SimpleNamespace(__annotations__=annotations), names, include_extras=True)
+
+
 def read(command: Callable[..., object], words: Sequence[str]) -> dict[str, Any] | None:
     """The parameters that a command line gives to a command all of whose parameters are marked.
     None where it has to be read by Typer: it asks for help, or something is missing, given twice,
     unknown, out of bounds, or only spelled in an unusual way."""
-    hints = get_type_hints(command, include_extras=True)
-    hints.pop("return", None)
+    hints = parameter_hints(command)
     parameters = signature(command).parameters.values()
     required = {one.name for one in parameters if one.default is one.empty}
     try:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helios.cli import served
-from helios.cli_serve import serve
+from helios.cli_serve import asked_server
 from helios.cli_typer import for_typer
-from helios.command_line import read
+from helios.command_line import parameter_hints, read
 
 PLAIN = ["core", "--accept", "tests"]
 DEFAULTS = {
     one.name: one.default
-    for one in inspect.signature(serve).parameters.values()
+    for one in inspect.signature(asked_server).parameters.values()
     if one.default is not one.empty
 }
 
@@ -29,10 +29,11 @@ def read_by_typer(words: list[str]) -> dict[str, Any] | None:
     """What Typer would call the command with; None where it refuses."""
     called: list[dict[str, Any]] = []
 
-    @wraps(serve)
+    @wraps(asked_server)
     def takes(**given: Any) -> None:
         called.append(given)
 
+    takes.__annotations__ = parameter_hints(asked_server)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(for_typer(takes))
     CliRunner().invoke(app, words)
@@ -56,7 +57,7 @@ def read_by_typer(words: list[str]) -> dict[str, Any] | None:
     ],
 )
 def test_plain_command_lines_are_read_as_typer_reads_them(words: list[str]) -> None:
-    found = read(serve, [*PLAIN, *words])
+    found = read(asked_server, [*PLAIN, *words])
     assert found is not None
     assert DEFAULTS | found == read_by_typer([*PLAIN, *words])
 
@@ -86,7 +87,7 @@ def test_plain_command_lines_are_read_as_typer_reads_them(words: list[str]) -> N
     ],
 )
 def test_everything_else_is_left_to_typer(words: list[str]) -> None:
-    assert read(serve, words) is None
+    assert read(asked_server, words) is None
 
 
 WORDS = st.sampled_from(
@@ -104,7 +105,7 @@ WORDS = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 def test_what_is_read_at_all_is_what_typer_reads(words: list[str]) -> None:
     words = [*PLAIN, *words]
-    found = read(serve, words)
+    found = read(asked_server, words)
     if found is not None:
         assert DEFAULTS | found == read_by_typer(words)
 

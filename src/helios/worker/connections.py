@@ -40,7 +40,7 @@ from helios.worker.messages import (
 )
 from helios.worker.peer_messages import Ask, Asked, AskedAnswer, AskResult, FromProcess
 from helios.worker.process_numbers import FIRST_PROCESS, process_of
-from helios.worker.recipient import ends
+from helios.worker.request_events import ends
 
 _NUMBER: Final = struct.Struct("<I")
 _ANSWERED_BY: Final[dict[type, type]] = {
