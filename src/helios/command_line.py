@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from helios.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Buffer, BufferClass, LeadingCount, Program
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ contract, `memory_plan` gives its buffers their sizes, devices run its programs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
 from helios.contract.enums import AccessMode, Operation
+from helios.dataclass import dataclass
 from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat, KernelSpec
 
 

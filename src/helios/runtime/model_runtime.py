@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from helios.contract import PreparedContract
 from helios.contract.fields import refuse
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, available_nbytes, check_fits

@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
 from helios.core import OpenedCore
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.server.admission import Admission

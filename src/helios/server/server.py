@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 from helios.server.listeners import listen

@@ -14,9 +14,10 @@ import socket
 import struct
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.worker.channel import SocketEnd
 from helios.worker.messages import (
     BooksBroken,

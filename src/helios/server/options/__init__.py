@@ -7,8 +7,9 @@ read before the worker starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from helios.dataclass import dataclass
 from helios.server.options.access import AccessOptions as AccessOptions
 from helios.server.options.limits import LimitOptions as LimitOptions
 from helios.server.options.liveness import LivenessOptions as LivenessOptions

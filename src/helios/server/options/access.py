@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.worker.launch import API_KEY_VARIABLE
 
