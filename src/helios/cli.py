@@ -42,11 +42,13 @@ def served(arguments: Sequence[str]) -> bool:
     which says what is wrong with them if something is; nothing runs then."""
     if arguments[:1] != ["serve"]:
         return False
+    from helios import collector
     from helios.worker.launch import start
 
     # More HTTP processes come in by a door, which only costs a descriptor where there are none.
     door = any(word.startswith("--http-workers") for word in arguments)
     with start(door=door) as worker:
+        collector.rest()
         _log_to_stderr()
         from helios.cli_serve import asked_server, serve
         from helios.command_line import read

@@ -5,10 +5,10 @@ ready a model to serve.
 from __future__ import annotations
 
 import asyncio
-import gc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from helios import collector
 from helios.core import OpenedCore
 from helios.dataclass import dataclass
 from helios.errors import HeliosError
@@ -51,9 +51,7 @@ async def load(lifecycle: Lifecycle, client: WorkerClient, loading: Loading) -> 
     )
     lifecycle.mark("ready")
     model = _served_model(frontend, client, ready, loading)
-    # What was made for loading stays for ever: the collector needn't walk it again.
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     shorten_turns()
     lifecycle.serve(model)
     return model

@@ -15,10 +15,10 @@ import socket
 import time
 from collections.abc import Sequence
 
+from helios import collector
 from helios.errors import HeliosError
 from helios.logs import logging_to_stderr
 from helios.thread_turns import shorten_turns
-from helios.worker import collector
 from helios.worker.channel import SocketChannel
 from helios.worker.connections import ConnectionsChannel, ProcessConnection
 from helios.worker.messages import WorkerFailed
@@ -68,7 +68,7 @@ def _serve(
         channel.send([WorkerFailed(type(error).__name__, str(error))])
         return 1
     model.startup_ms["import"] = import_ms
-    collector.settle()
+    collector.settle(collector.YOUNG_OBJECTS)
     shorten_turns()
     try:
         channel.send([model.ready_message()])
