@@ -4,7 +4,6 @@ ready a model to serve.
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -39,7 +38,9 @@ async def load(lifecycle: Lifecycle, client: WorkerClient, loading: Loading) -> 
     is raised."""
     core = loading.core
     try:
-        frontend = await asyncio.to_thread(Bootstrap.load, core)
+        # In this thread: the tokenizer's library keeps the interpreter all the while, so that the
+        # event loop stands still in any case, and in another thread its allocations cost more.
+        frontend = Bootstrap.load(core)
         lifecycle.mark("frontend")
         lifecycle.core_opened()
         ready = await client.ready()
