@@ -18,6 +18,7 @@ import tokenizers
 from helios.errors import HeliosError, RequestError
 from helios.frontend.text_bound import TextBound, text_bound
 from helios.frontend.token_bytes import AddedToken, Decoder, TokenBytes, unreadable
+from helios.frontend.tokenizer_file import read_tokenizer
 
 __all__ = ["AddedToken", "Tokenizer", "encode_alone"]
 
@@ -26,7 +27,6 @@ class _Model(msgspec.Struct):
     """The kind of model; its vocabulary isn't kept a second time."""
 
     type: str | None = None
-    vocab: msgspec.Raw = msgspec.Raw()
 
 
 class _Head(msgspec.Struct):
@@ -69,15 +69,6 @@ def encode_alone(library: tokenizers.Tokenizer, text: str, where: str) -> list[i
     return ids
 
 
-def _id_extent(library: tokenizers.Tokenizer, vocabulary: msgspec.Raw) -> int:
-    """One more than the largest id, added tokens included; 0 without any. Ids by their tokens are
-    read from the file, which takes half as long as asking the library for all of them."""
-    if not vocabulary or memoryview(vocabulary)[0] != ord("{"):
-        return 1 + max(library.get_vocab(with_added_tokens=True).values(), default=-1)
-    ids = msgspec.json.decode(vocabulary, type=dict[str, int]).values()
-    return 1 + max(max(ids, default=-1), max(library.get_added_tokens_decoder(), default=-1))
-
-
 class Tokenizer(TokenBytes):
     """Encodes text and knows tokens' bytes; `id_extent` is one more than the largest id. Raises
     CoreError when the bytes are no tokenizer or its decoder is of an unknown kind."""
@@ -85,9 +76,7 @@ class Tokenizer(TokenBytes):
     def __init__(self, data: bytes) -> None:
         with _failing_as(unreadable):
             head = msgspec.json.decode(data, type=_Head)
-            library = tokenizers.Tokenizer.from_buffer(data)
-            self.id_extent = _id_extent(library, head.model.vocab)
-            head.model.vocab = msgspec.Raw()
+            library, self.id_extent = read_tokenizer(data)
         # A checkpoint's stored batching settings must not cut or pad prompts.
         library.no_truncation()
         library.no_padding()

@@ -1,8 +1,10 @@
 """The server: HTTP over one model worker, in one process or several. `cli_serve` starts it.
 
-Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
-worker process is started; while it loads the model this process opens the core, says that it
-listens, and loads what HTTP needs (`serving`). So what this module imports itself is kept small.
+Start-up overlaps: the command starts the worker process before this module is even imported. Then
+the listener is up, so that clients wait instead of failing; while the worker loads its libraries
+and the model this process opens the core, says that it listens, and loads what HTTP needs
+(`serving`). So what this module imports itself is kept small: the worker waits for what it is to
+serve.
 """
 
 from __future__ import annotations
