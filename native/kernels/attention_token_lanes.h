@@ -91,18 +91,6 @@ inline void score_page(const Geometry& g, const Tile& tile, Elements keys,
   for (; q < tile.count; ++q) score_queries<1>(g, tile, q, keys, next, scores);
 }
 
-// Lanes of the 16 tokens from `token` on that lie before `bound`.
-HELIOS_INLINE int lanes_before(std::int64_t token, std::int64_t bound) {
-  const std::int64_t lanes = bound - token;
-  return static_cast<int>(lanes < 0 ? 0 : lanes < kLanes ? lanes : kLanes);
-}
-
-// Sixteen scores of a query; lanes outside its span hold `other`.
-HELIOS_INLINE Floats masked(Floats scores, std::int64_t token, TokenSpan span, Floats other) {
-  if (span.begin <= token && token + kLanes <= span.end) return scores;
-  return keep_lanes(scores, lanes_before(token, span.begin), lanes_before(token, span.end), other);
-}
-
 // One online softmax step for every query of the tile: scores become weights, what earlier pages
 // left is scaled down to the new maximum. A query with an empty span stays as it is.
 inline void softmax_step(const Geometry& g, const Tile& tile, const QuerySpans& spans,

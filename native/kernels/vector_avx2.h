@@ -223,6 +223,31 @@ HELIOS_INLINE Pairs load_pairs(const std::uint16_t* at) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + 16))};
 }
+HELIOS_INLINE Pairs load_pairs_partial(const std::uint16_t* at, int count) {
+  const auto* lanes = reinterpret_cast<const int*>(at);
+  return {_mm256_maskload_epi32(lanes, lane_mask(0, 0, count)),
+          _mm256_maskload_epi32(lanes + 8, lane_mask(8, 0, count))};
+}
+HELIOS_INLINE void store_pairs(std::uint16_t* at, Pairs a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), a.low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at + 16), a.high);
+}
+HELIOS_INLINE void store_pairs_partial(std::uint16_t* at, Pairs a, int count) {
+  auto* lanes = reinterpret_cast<int*>(at);
+  _mm256_maskstore_epi32(lanes, lane_mask(0, 0, count), a.low);
+  _mm256_maskstore_epi32(lanes + 8, lane_mask(8, 0, count), a.high);
+}
+// All 32 in the order of the lanes, those of `low` first; what is subnormal may become zero.
+HELIOS_INLINE Pairs round_in_order(Floats low, Floats high) {
+  const __m256i first = _mm256_packus_epi32(round_bf16(low.low), round_bf16(low.high));
+  const __m256i second = _mm256_packus_epi32(round_bf16(high.low), round_bf16(high.high));
+  return {_mm256_permute4x64_epi64(first, 0xd8), _mm256_permute4x64_epi64(second, 0xd8)};
+}
+// Each lane of the two becomes a pair.
+HELIOS_INLINE Pairs round_to_pairs(Floats even, Floats odd) {
+  return {_mm256_or_si256(round_bf16(even.low), _mm256_slli_epi32(round_bf16(odd.low), 16)),
+          _mm256_or_si256(round_bf16(even.high), _mm256_slli_epi32(round_bf16(odd.high), 16))};
+}
 HELIOS_INLINE Floats even_of(Pairs a) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(a.low, 16)),
           _mm256_castsi256_ps(_mm256_slli_epi32(a.high, 16))};
@@ -275,5 +300,7 @@ inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 2;
 inline constexpr int kMixQueries = 1, kMixVectors = 4;
 inline constexpr int kLaneVectors = 2, kLaneTokens = 3, kLaneElements = 3;
+inline constexpr int kPairVectors = 1, kPairTokens = 4;
+inline constexpr int kPairQueries = 2, kPairMixVectors = 2;
 
 }  // namespace helios::HELIOS_ISA

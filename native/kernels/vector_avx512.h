@@ -146,6 +146,23 @@ HELIOS_INLINE Ints dot_bytes(Ints sum, Bytes w, Quad x) {
 HELIOS_INLINE Ints dot_small_bytes(Ints sum, Bytes w, Quad x) { return dot_bytes(sum, w, x); }
 
 HELIOS_INLINE Pairs load_pairs(const std::uint16_t* at) { return {_mm512_loadu_si512(at)}; }
+HELIOS_INLINE Pairs load_pairs_partial(const std::uint16_t* at, int count) {
+  return {_mm512_maskz_loadu_epi32(first_lanes(count), at)};
+}
+HELIOS_INLINE void store_pairs(std::uint16_t* at, Pairs a) { _mm512_storeu_si512(at, a.v); }
+HELIOS_INLINE void store_pairs_partial(std::uint16_t* at, Pairs a, int count) {
+  _mm512_mask_storeu_epi32(at, first_lanes(count), a.v);
+}
+// All 32 in the order of the lanes, those of `low` first; what is subnormal may become zero.
+HELIOS_INLINE Pairs round_in_order(Floats low, Floats high) {
+  return {reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v))};
+}
+// Each lane of the two becomes a pair.
+HELIOS_INLINE Pairs round_to_pairs(Floats even, Floats odd) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return {_mm512_permutexvar_epi16(order, round_in_order(even, odd).v)};
+}
 HELIOS_INLINE Floats even_of(Pairs a) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16))};
 }
@@ -192,5 +209,7 @@ inline constexpr int kPassTiles = 1;
 inline constexpr int kScoreQueries = 12;
 inline constexpr int kMixQueries = 6, kMixVectors = 4;
 inline constexpr int kLaneVectors = 3, kLaneTokens = 8, kLaneElements = 8;
+inline constexpr int kPairVectors = 3, kPairTokens = 8;
+inline constexpr int kPairQueries = 6, kPairMixVectors = 4;
 
 }  // namespace helios::HELIOS_ISA

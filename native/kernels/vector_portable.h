@@ -234,6 +234,37 @@ HELIOS_INLINE Pairs load_pairs(const std::uint16_t* at) {
   }
   return a;
 }
+HELIOS_INLINE Pairs load_pairs_partial(const std::uint16_t* at, int count) {
+  std::uint16_t lanes[32] = {};
+  for (int i = 0; i < 2 * count; ++i) lanes[i] = at[i];
+  return load_pairs(lanes);
+}
+HELIOS_INLINE void store_pairs_partial(std::uint16_t* at, Pairs a, int count) {
+  for (int i = 0; i < count; ++i) {
+    const std::uint32_t pair = a.part[i / 4][i % 4];
+    at[2 * i] = static_cast<std::uint16_t>(pair);
+    at[2 * i + 1] = static_cast<std::uint16_t>(pair >> 16);
+  }
+}
+HELIOS_INLINE void store_pairs(std::uint16_t* at, Pairs a) { store_pairs_partial(at, a, 16); }
+// All 32 in the order of the lanes, those of `low` first; what is subnormal may become zero.
+HELIOS_INLINE Pairs round_in_order(Floats low, Floats high) {
+  std::uint16_t lanes[32];
+  store_bf16(lanes, low);
+  store_bf16(lanes + 16, high);
+  return load_pairs(lanes);
+}
+// Each lane of the two becomes a pair.
+HELIOS_INLINE Pairs round_to_pairs(Floats even, Floats odd) {
+  std::uint16_t lanes[32], evens[16], odds[16];
+  store_bf16(evens, even);
+  store_bf16(odds, odd);
+  for (int i = 0; i < 16; ++i) {
+    lanes[2 * i] = evens[i];
+    lanes[2 * i + 1] = odds[i];
+  }
+  return load_pairs(lanes);
+}
 HELIOS_INLINE Floats even_of(Pairs a) {
   return each_part([&](int i) { return (FloatQuad)(a.part[i] << 16); });
 }
@@ -273,5 +304,7 @@ inline constexpr int kPassTiles = 4;
 inline constexpr int kScoreQueries = 1;
 inline constexpr int kMixQueries = 1, kMixVectors = 2;
 inline constexpr int kLaneVectors = 1, kLaneTokens = 4, kLaneElements = 4;
+inline constexpr int kPairVectors = 1, kPairTokens = 2;
+inline constexpr int kPairQueries = 1, kPairMixVectors = 2;
 
 }  // namespace helios::HELIOS_ISA

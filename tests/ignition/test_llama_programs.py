@@ -232,7 +232,7 @@ def test_producers_write_what_their_consumer_reads(
         for launch in found.program(program).launches:
             kernel = found.manifest.kernels[launch.kernel].name
             operands, attributes = found.operands(launch), found.attributes(launch)
-            if kernel in ("rms_norm", "attention"):
+            if kernel in ("rms_norm", "attention", "attention_bf16"):
                 written[operands["out"]] = attributes["format"]
             elif kernel in ("linear", "linear_silu_mul"):
                 assert written[operands["x"]] == attributes["format"]

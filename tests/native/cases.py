@@ -14,6 +14,7 @@ from tests.native.layer_cases import (
     activation_formats,
     attention,
     embed,
+    in_pairs,
     linear,
     linear_silu_mul,
     rms_norm,
@@ -65,6 +66,10 @@ def _tuned(build: Callable[[np.random.Generator], Case], rng: np.random.Generato
     case = build(rng)
     operands = {**case.operands, "tuning": i32(2)}
     return Case(f"{case.kernel}_tuned", operands, case.integers, case.floats)
+
+
+def _in_pairs(make: Callable[[np.random.Generator], Case], rng: np.random.Generator) -> Case:
+    return in_pairs(make(rng))
 
 
 def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
@@ -135,10 +140,16 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         made[f"rope_{head_dim}_{page_tokens}"] = partial(
             rope_and_cache, rows=7, capacity=7, norms=True, **extents
         )
+        made[f"rope_{head_dim}_{page_tokens}_bf16"] = partial(
+            _in_pairs, made[f"rope_{head_dim}_{page_tokens}"]
+        )
         for format_ in FORMATS:
             if format_ not in QUANTISED_FORMATS or 3 * head_dim % 32 == 0:
                 made[f"attention_{head_dim}_{page_tokens}_{format_}"] = partial(
                     attention, rows=7, capacity=7, format_=format_, **extents
+                )
+                made[f"attention_{head_dim}_{page_tokens}_{format_}_bf16"] = partial(
+                    _in_pairs, made[f"attention_{head_dim}_{page_tokens}_{format_}"]
                 )
     return made
 

@@ -45,6 +45,14 @@ MAKE["rms_norm"] = partial(layer_cases.rms_norm, format_=BF16_FORMAT, width=333,
 MAKE["rope"] = partial(layer_cases.rope_and_cache, norms=True, **_HEADS)
 for window in (0, 45):
     MAKE[f"attention_{window}"] = partial(layer_cases.attention, window=window, **_HEADS)
+
+
+def _in_pairs(make: Make) -> Make:
+    return lambda rng: layer_cases.in_pairs(make(rng))
+
+
+for name in ("rope", "attention_0", "attention_45"):
+    MAKE[f"{name}_bf16"] = _in_pairs(MAKE[name])
 _SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "all": {"temperature": 0.9},

@@ -74,6 +74,18 @@ def _kernel(name: str, operands: str, integers: str, floats: str = "") -> Kernel
     return KernelSpec(name, tuple(parsed), tuple(integers.split()), tuple(floats.split()))
 
 
+_ROPE: Final = (
+    "rows:r qkv:rw positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
+    " k_plane:w v_plane:w",
+    "capacity q_heads kv_heads head_dim page_tokens table_pages",
+    "epsilon attention_factor",
+)
+_ATTENTION: Final = (
+    "rows:r qkv:r positions:r slot:r page_table:r k_plane:r v_plane:r out:w",
+    "capacity q_heads kv_heads head_dim page_tokens table_pages window format",
+    "scale",
+)
+
 CATALOGUE: Final[tuple[KernelSpec, ...]] = (
     _kernel("scatter_i32", "rows:r index:r value:r target:w", "capacity"),
     _kernel(
@@ -95,19 +107,8 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r x:r weight:r out:w",
         "capacity width outputs packing format out_format",
     ),
-    _kernel(
-        "rope_and_cache",
-        "rows:r qkv:rw positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
-        " k_plane:w v_plane:w",
-        "capacity q_heads kv_heads head_dim page_tokens table_pages",
-        "epsilon attention_factor",
-    ),
-    _kernel(
-        "attention",
-        "rows:r qkv:r positions:r slot:r page_table:r k_plane:r v_plane:r out:w",
-        "capacity q_heads kv_heads head_dim page_tokens table_pages window format",
-        "scale",
-    ),
+    _kernel("rope_and_cache", *_ROPE),
+    _kernel("attention", *_ATTENTION),
     _kernel(
         "select_last",
         "rows:r query_length:r sample:r x:r selected_rows:w selected_lane:w out:w",
@@ -184,6 +185,8 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r target:r wanted:r logits:r out:w rank:w top_tokens:w top_logprobs:w",
         "capacity vocab stride",
     ),
+    _kernel("rope_and_cache_bf16", *_ROPE),
+    _kernel("attention_bf16", *_ATTENTION),
 )
 
 # What these write says how fast the machine is, so no reference has the same.
