@@ -198,14 +198,22 @@ def embed(packing: int, rows: int, vocab: int, width: int, out: Array | None = N
 
 def head_launches(format_: ActivationFormat, *, lanes: int, tokens: int, context: int, q_heads: int,
                   kv_heads: int, head_dim: int, qkv: Array | None = None,
-                  out: Array | None = None) -> tuple[Launch, Launch]:  # fmt: skip
+                  out: Array | None = None, bf16: bool = False,
+                  ) -> tuple[Launch, Launch]:  # fmt: skip
     """`rope_and_cache` and `attention` of `lanes` requests that add `tokens` tokens each, the last
-    at position context - 1."""
+    at position context - 1; `bf16`: their forms over planes of bf16 pairs."""
     rows = lanes * tokens
     pages = -(-context // PAGE_TOKENS)
     width = (q_heads + 2 * kv_heads) * head_dim
     shape = (lanes * pages, kv_heads, head_dim, PAGE_TOKENS)
-    planes = [RNG.standard_normal(shape, np.float32).astype(np.float16) for _ in range(2)]
+    planes: list[Array] = [
+        RNG.standard_normal(shape, np.float32).astype(np.float16) for _ in range(2)
+    ]
+    if bf16:
+        # The upper halves: rounded towards zero, and which pair an element is in doesn't matter.
+        planes = [(plane.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+                  for plane in planes]  # fmt: skip
+    form = "_bf16" if bf16 else ""
     shared: dict[str, Array] = {
         "rows": count(rows),
         "qkv": activations(F32, rows, width) if qkv is None else qkv,
@@ -219,12 +227,12 @@ def head_launches(format_: ActivationFormat, *, lanes: int, tokens: int, context
                "page_tokens": PAGE_TOKENS, "table_pages": pages}  # fmt: skip
     frequency = (10000.0 ** -(np.arange(head_dim // 2) / (head_dim // 2))).astype(np.float32)
     rope = Launch(
-        "rope_and_cache", {**shared, "inverse_frequency": frequency}, extents,
+        f"rope_and_cache{form}", {**shared, "inverse_frequency": frequency}, extents,
         {"epsilon": 1e-5, "attention_factor": 1.0},
     )  # fmt: skip
     out = activations(format_, rows, q_heads * head_dim) if out is None else out
     attention = Launch(
-        "attention", {**shared, "out": out}, {**extents, "window": 0, "format": format_},
+        f"attention{form}", {**shared, "out": out}, {**extents, "window": 0, "format": format_},
         {"scale": head_dim**-0.5},
     )  # fmt: skip
     return rope, attention
@@ -324,7 +332,7 @@ def model_step(storage: Storage, *, lanes: int, tokens: int, context: int) -> li
     for _ in range(30):
         rope, attention = head_launches(
             storage.format, lanes=lanes, tokens=tokens, context=context, q_heads=9, kv_heads=3,
-            head_dim=64, qkv=qkv, out=mixed,
+            head_dim=64, qkv=qkv, out=mixed, bf16=storage.format is Q8,
         )  # fmt: skip
         p, f = storage.projections, storage.format
         launches += [

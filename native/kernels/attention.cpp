@@ -167,17 +167,20 @@ class TileRun {
     float* other = scores + kFewQueries * g_.padded_page_tokens;
     PageElements elements = a_.page(item.row, item.first_page, item.kv_head);
     PageElements ahead = ahead_.next();
-    score_few(g_, tile, elements, ahead, page_, scores);
+    score_few(g_, tile, elements, ahead, 0, page_, scores);
     for (std::int64_t n = item.first_page; n < item.end_page; ++n) {
       const QuerySpans spans = query_spans(g_, tile, n * g_.page_tokens);
-      softmax_step(g_, tile, spans, scores);
       const PageElements now = elements;
+      // What is prefetched with the softmax.
+      const std::int64_t asked = g_.page_elements() / 4;
       if (n + 1 < item.end_page) {
         elements = a_.page(item.row, n + 1, item.kv_head);
         ahead = ahead_.next();
-        score_few(g_, tile, elements, ahead, page_, other);
+        softmax_step(g_, tile, spans, ahead.keys, asked, scores);
+        score_few(g_, tile, elements, ahead, asked, page_, other);
         mix_few(g_, tile, spans, now, elements.keys != nullptr ? elements : ahead, page_, scores);
       } else {
+        softmax_step(g_, tile, spans, ahead.values, asked, scores);
         mix_few(g_, tile, spans, now, ahead, page_, scores);
       }
       float* const used = scores;

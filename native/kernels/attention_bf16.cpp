@@ -198,16 +198,16 @@ class PairTileRun {
     for (std::int64_t n = item.first_page; n < item.end_page; ++n) {
       const TokenSpan span = span_of(g_, tile.position, n * g_.page_tokens);
       const PageElements now = page;
-      // A quarter of what is prefetched next comes with the softmax.
-      const std::int64_t lines = g_.page_elements() / (4 * 2 * kLanes);
+      // What is prefetched with the softmax.
+      const std::int64_t asked = g_.page_elements() / 4;
       if (n + 1 < item.end_page) {
         page = a_.page(item.row, n + 1, item.kv_head);
         ahead = ahead_if(advance, page);
-        softmax_row(tile, span, scores, ahead.keys, lines);
-        score_row(g_, tile, page, ahead, other, lines);
+        softmax_row(tile, span, scores, ahead.keys, asked);
+        score_row(g_, tile, page, ahead, other, asked);
         mix_row(g_, tile, span, now, page.keys != nullptr ? page : ahead);
       } else {
-        softmax_row(tile, span, scores, ahead.values, lines);
+        softmax_row(tile, span, scores, ahead.values, asked);
         mix_row(g_, tile, span, now, ahead);
       }
       float* const used = scores;

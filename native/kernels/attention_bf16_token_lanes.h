@@ -7,7 +7,7 @@
 namespace helios::HELIOS_ISA {
 
 // Dot products of `Queries` queries with 16 * Vectors keys. The next page's keys are prefetched but
-// for the first `asked` lines. Several vectors are always whole, a
+// for the first `asked` elements. Several vectors are always whole, a
 // single one may be the page's ragged end.
 template <int Queries, int Vectors>
 HELIOS_INLINE void score_pair_vectors(const Geometry& g, const PairTile& tile, std::int64_t first,
@@ -22,7 +22,7 @@ HELIOS_INLINE void score_pair_vectors(const Geometry& g, const PairTile& tile, s
     Pairs key[Vectors];
     const std::int64_t at = d * g.page_tokens + 2 * token;
     HELIOS_UNROLL for (int v = 0; v < Vectors; ++v) {
-      if (at + 2 * v * kLanes >= 2 * kLanes * asked) prefetch(next.keys + at + 2 * v * kLanes);
+      if (at + 2 * v * kLanes >= asked) prefetch(next.keys + at + 2 * v * kLanes);
       key[v] = load_pairs_up_to(page.keys + at + 2 * v * kLanes,
                                 Vectors > 1 ? std::int64_t{kLanes} : g.page_tokens - token);
     }
@@ -91,17 +91,15 @@ inline void score_row(const Geometry& g, const PairTile& tile, const PageElement
   }
 }
 
-// One online softmax step for every query: scores become weights. Also prefetches so many lines
-// from `ahead` on.
+// One online softmax step for every query: scores become weights. Meanwhile `elements` elements from
+// `ahead` on are prefetched: memory should never wait for arithmetic.
 inline void softmax_row(const PairTile& tile, TokenSpan span, const float* scores,
-                        const std::uint16_t* ahead, std::int64_t lines) {
+                        const std::uint16_t* ahead, std::int64_t elements) {
   const Floats lowest = broadcast(-kInfinity);
   std::uint16_t* weights = tile.weights;
   std::int64_t asked = 0;
   for (std::int64_t q = 0; q < tile.count; ++q, scores += tile.tokens, weights += tile.tokens) {
-    for (; 2 * kLanes * lines * (q + 1) > tile.count * asked; asked += 2 * kLanes) {
-      prefetch(ahead + asked);
-    }
+    for (; asked * tile.count < elements * (q + 1); asked += 2 * kLanes) prefetch(ahead + asked);
     Floats highest = lowest;
     for (std::int64_t t = 0; t < tile.tokens; t += kLanes) {
       highest = maximum(masked(load(scores + t), t, span, lowest), highest);

@@ -78,7 +78,8 @@ struct Item {
   std::int64_t end_page;
 };
 
-// Walks the items of a piece in order.
+// Walks the items of a piece in order. They are dealt out there and back, since the later ones of a
+// prompt have more pages.
 class Items {
  public:
   Items(const Attention& attention, const Piece& piece)
@@ -94,7 +95,10 @@ class Items {
         tile_rows_ = attention_.tile_rows(row_, rows_);
         head_ = 0;
       }
-      if (++index_ % piece_.count == piece_.index) break;
+      ++index_;
+      const std::int64_t turn = index_ % piece_.count;
+      const bool back = index_ / piece_.count % 2 != 0;
+      if ((back ? piece_.count - 1 - turn : turn) == piece_.index) break;
     }
     item = {row_, tile_rows_, head_, 0, 0};
     if (!attention_.live(row_)) return true;

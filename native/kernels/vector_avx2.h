@@ -301,6 +301,6 @@ inline constexpr int kScoreQueries = 2;
 inline constexpr int kMixQueries = 1, kMixVectors = 4;
 inline constexpr int kLaneVectors = 2, kLaneTokens = 3, kLaneElements = 3;
 inline constexpr int kPairVectors = 1, kPairTokens = 4;
-inline constexpr int kPairQueries = 2, kPairMixVectors = 2;
+inline constexpr int kPairQueries = 4, kPairMixVectors = 1;
 
 }  // namespace helios::HELIOS_ISA
