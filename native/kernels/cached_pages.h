@@ -39,16 +39,14 @@ struct CachePlanes {
 
 // Keys [head_dim][page_tokens], values [page_tokens][head_dim], f16.
 struct F16Cache : CachePlanes {
-  void store(const TokenRun& run) const {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      store_keys(key(run, h), run, k_plane + base(run, h) + run.index);
-      const float* from = value(run, h);
-      std::uint16_t* out = v_plane + base(run, h) + run.index * head_dim;
-      for (std::int64_t r = 0; r < run.count; ++r, from += run.stride, out += head_dim) {
-        for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-          const std::int64_t count = head_dim - d;
-          store_f16_up_to(out + d, load_up_to(from + d, count), count);
-        }
+  void store(const TokenRun& run, std::int64_t head) const {
+    store_keys(key(run, head), run, k_plane + base(run, head) + run.index);
+    const float* from = value(run, head);
+    std::uint16_t* out = v_plane + base(run, head) + run.index * head_dim;
+    for (std::int64_t r = 0; r < run.count; ++r, from += run.stride, out += head_dim) {
+      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
+        const std::int64_t count = head_dim - d;
+        store_f16_up_to(out + d, load_up_to(from + d, count), count);
       }
     }
   }
@@ -79,11 +77,9 @@ struct F16Cache : CachePlanes {
 
 // Keys [head_dim / 2][page_tokens][2], values [page_tokens / 2][head_dim][2], bf16.
 struct PairCache : CachePlanes {
-  void store(const TokenRun& run) const {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      store_keys(key(run, h), run, k_plane + base(run, h) + 2 * run.index);
-      store_values(value(run, h), run, v_plane + base(run, h));
-    }
+  void store(const TokenRun& run, std::int64_t head) const {
+    store_keys(key(run, head), run, k_plane + base(run, head) + 2 * run.index);
+    store_values(value(run, head), run, v_plane + base(run, head));
   }
 
   void store_keys(const float* keys, const TokenRun& run, std::uint16_t* out) const {
