@@ -29,6 +29,7 @@ FORMAT_DTYPE: Final[dict[ActivationFormat, pb.DType]] = {
     ActivationFormat.BF16: pb.DTYPE_BF16,
     ActivationFormat.Q8: pb.DTYPE_ACT_Q8,
     ActivationFormat.Q16: pb.DTYPE_ACT_Q16,
+    ActivationFormat.Q8_PAIRS: pb.DTYPE_ACT_Q8_PAIRS,
 }
 _DTYPE_FORMAT: Final = {dtype: form for form, dtype in FORMAT_DTYPE.items()}
 
@@ -41,7 +42,10 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q4_0: 18,
     pb.PACKING_TILE16_Q4_1: 20,
     pb.PACKING_TILE16_Q6_K: 36,
+    pb.PACKING_TILE16_Q4_PAIRS: 20,
 }
+# And those of what each output has once.
+_OUTPUT_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 4}
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
     {pb.PACKING_TILE16_F32, pb.PACKING_TILE16_F16, pb.PACKING_TILE16_BF16}
 )
@@ -50,7 +54,8 @@ PLAIN_ELEMENT_PACKINGS: Final = frozenset(
 def packed_nbytes(packing: int, outputs: int, width: int) -> int:
     """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
     rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
-    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    each = width * _BLOCK_NBYTES[packing] // Q8_BLOCK + _OUTPUT_NBYTES.get(packing, 0)
+    return rows * each
 
 
 def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:

@@ -31,6 +31,7 @@ TOLERANCES: Final[Mapping[DType, float]] = {
     DType.BF16: 1e-2,
     DType.ACT_Q8: 1e-2,
     DType.ACT_Q16: 1e-3,
+    DType.ACT_Q8_PAIRS: 1e-2,
 }
 _LAUNCH_TIMEOUT_MS: Final = 600_000
 
