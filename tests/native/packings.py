@@ -196,7 +196,7 @@ def _encode_pairs(values: F32) -> Bytes:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         steps = np.float32(127 * 32767) / top
         usable = np.isfinite(steps)
-        exact = largest * (np.float32(32767) / top)[..., None]
+        exact = largest * (steps * np.float32(1 / 127))[..., None]
         exact = np.where(usable[..., None], exact, 0)
         share = np.minimum(exact.astype(np.int32) + 1, 32767)
         factor = np.where(usable[..., None], steps[..., None] / share.astype(np.float32), 0)
