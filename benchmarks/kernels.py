@@ -140,7 +140,8 @@ LINEAR_SHAPES = {
 }
 SILU_SHAPES = {"135M": (576, 1536), "1.5B": (1536, 8960), "8B": (4096, 14336)}
 PRODUCTS = (
-    ("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16), ("q4_0", Q8), ("q6_k", Q8),
+    ("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16),
+    ("q4_0", Q8), ("q6_k", Q8),
     ("bf16", BF16), ("bf16", F32), ("f16", F32), ("f32", F32),
 )  # fmt: skip
 # Measured at the shapes of larger models too.

@@ -137,7 +137,8 @@ def packed(packing: int, outputs: int, width: int) -> Array:
         pairs = RNG.integers(0, 256, (tiles, width // 64, 640), np.uint8)
         pairs[..., 512:].view(np.int16)[:] = 20_000
         units = np.full((tiles, 16), 1e-6, np.float32)
-        return np.concatenate([pairs.reshape(-1), units.view(np.uint8).reshape(-1)])
+        flags = np.zeros(tiles * (-(-(width // 64) // 4) * 4), np.uint8)
+        return np.concatenate([pairs.reshape(-1), units.view(np.uint8).reshape(-1), flags])
     nbytes = int(tiles * 16 * width * TILE_BITS[packing] / 8)
     data = RNG.integers(0, 256, nbytes, np.uint8)
     if packing == PACKINGS["bf16"]:

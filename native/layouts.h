@@ -33,6 +33,8 @@ HELIOS_INLINE constexpr bool is_quantised(Format format) { return format >= Form
 
 HELIOS_INLINE constexpr bool is_quantised(Packing packing) { return packing >= Packing::kTile16Q8_0; }
 
+HELIOS_INLINE constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 // What the width of a row or of a matrix is a multiple of.
 HELIOS_INLINE constexpr std::int64_t width_multiple(Format format) {
   return format == Format::kQ8Pairs ? kPair : is_quantised(format) ? kBlock : 1;
@@ -45,7 +47,10 @@ HELIOS_INLINE constexpr std::int64_t width_multiple(Packing packing) {
 // Bytes of a tile's codes, scales and minima of a pair of blocks.
 inline constexpr std::int64_t kPairNbytes = 512 + 64 + 64;
 
-HELIOS_INLINE constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+// Bytes of a tile's flags: one a pair, up to a multiple of four.
+HELIOS_INLINE constexpr std::int64_t flags_nbytes(std::int64_t pairs) {
+  return ceil_divide(pairs, 4) * 4;
+}
 
 // Bytes of `width` weights of 16 outputs, all planes together. `width` is a multiple of what the
 // packing asks for.
@@ -59,7 +64,8 @@ HELIOS_INLINE constexpr std::int64_t tile_nbytes(Packing packing, std::int64_t w
     case Packing::kTile16Q4_0: return blocks * (256 + 32);
     case Packing::kTile16Q4_1: return blocks * (256 + 32 + 32);
     case Packing::kTile16Q6_K: return blocks * (512 + 32 + 32);
-    case Packing::kTile16Q4Pairs: return width / kPair * kPairNbytes + kTileOutputs * 4;
+    case Packing::kTile16Q4Pairs:
+      return width / kPair * kPairNbytes + kTileOutputs * 4 + flags_nbytes(width / kPair);
   }
   return 0;
 }

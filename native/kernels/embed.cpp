@@ -61,6 +61,9 @@ void unpack_pairs(const std::byte* table, std::int64_t tiles, std::int64_t tile,
   const std::int64_t pairs = width / kPair;
   const float unit = read_as<float>(table + tiles * pairs * kPairNbytes +
                                     4 * (tile * kTileOutputs + i));
+  const auto* flags = reinterpret_cast<const std::uint8_t*>(
+                          table + tiles * (pairs * kPairNbytes + kTileOutputs * 4)) +
+                      tile * flags_nbytes(pairs);
   // The vector of codes, and the output's place in it.
   const int half = i / 2 % 2;
   const int place = i / 4 * 2 + i % 2;
@@ -71,6 +74,12 @@ void unpack_pairs(const std::byte* table, std::int64_t tiles, std::int64_t tile,
     const int both = read_as<std::uint8_t>(pair + 128 * (in_block % 16 / 4) + 64 * half +
                                            8 * place + 4 * b + in_block % 4);
     const int code = in_block < 16 ? both & 15 : both >> 4;
+    if (flags[k / kPair] != 0) {
+      const float d = half_at(pair + 512 + 32 * b, i);
+      const float m = half_at(pair + 576 + 32 * b, i);
+      out[k] = (d * static_cast<float>(code) + m) * scale;
+      continue;
+    }
     const std::byte* scales = pair + 512 + 2 * (2 * i + b);
     const int value = read_as<std::int16_t>(scales) * (code - 8) +
                       read_as<std::int16_t>(scales + 64);

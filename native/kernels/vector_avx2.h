@@ -258,6 +258,14 @@ HELIOS_INLINE Shorts broadcast_shorts(const std::int16_t* at) {
   const __m256i all = _mm256_set1_epi32(two);
   return {all, all};
 }
+// The first int16 of each lane, and the second.
+HELIOS_INLINE Floats seconds_of(Shorts a) {
+  return {_mm256_cvtepi32_ps(_mm256_srai_epi32(a.low, 16)),
+          _mm256_cvtepi32_ps(_mm256_srai_epi32(a.high, 16))};
+}
+HELIOS_INLINE Floats firsts_of(Shorts a) {
+  return seconds_of({_mm256_slli_epi32(a.low, 16), _mm256_slli_epi32(a.high, 16)});
+}
 // Every two neighbours of a and b in a lane, saturated: in each 128 bits two lanes of a, two of b.
 HELIOS_INLINE Shorts join_neighbours(Ints a, Ints b) {
   return {_mm256_packs_epi32(a.low, b.low), _mm256_packs_epi32(a.high, b.high)};

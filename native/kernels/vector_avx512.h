@@ -169,6 +169,13 @@ HELIOS_INLINE Shorts broadcast_shorts(const std::int16_t* at) {
   __builtin_memcpy(&two, at, 4);
   return {_mm512_set1_epi32(two)};
 }
+// The first int16 of each lane, and the second.
+HELIOS_INLINE Floats firsts_of(Shorts a) {
+  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(a.v, 16), 16))};
+}
+HELIOS_INLINE Floats seconds_of(Shorts a) {
+  return {_mm512_cvtepi32_ps(_mm512_srai_epi32(a.v, 16))};
+}
 // Every two neighbours of a and b in a lane, saturated: in each 128 bits two lanes of a, two of b.
 HELIOS_INLINE Shorts join_neighbours(Ints a, Ints b) { return {_mm512_packs_epi32(a.v, b.v)}; }
 // (a b + 2^14) >> 15 of each int16; not for two times -32768.

@@ -267,6 +267,17 @@ HELIOS_INLINE Shorts broadcast_shorts(const std::int16_t* at) {
   for (int i = 0; i < 32; ++i) a.at[i] = at[i % 2];
   return a;
 }
+// The first int16 of each lane, and the second.
+HELIOS_INLINE Floats firsts_of(Shorts a) {
+  Floats firsts;
+  for (int i = 0; i < 16; ++i) firsts.part[i / 4][i % 4] = a.at[2 * i];
+  return firsts;
+}
+HELIOS_INLINE Floats seconds_of(Shorts a) {
+  Floats seconds;
+  for (int i = 0; i < 16; ++i) seconds.part[i / 4][i % 4] = a.at[2 * i + 1];
+  return seconds;
+}
 // Every two neighbours of a and b in a lane, saturated: in each 128 bits two lanes of a, two of b.
 HELIOS_INLINE Shorts join_neighbours(Ints a, Ints b) {
   Shorts both;

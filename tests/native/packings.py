@@ -133,17 +133,31 @@ def _random_pairs(rng: np.random.Generator, outputs: int, width: int) -> Packed:
     scales = (tiles, pairs, 16, 2)
     d = (rng.integers(-28000, 28001, scales) * live[:, None, :, None]).astype(np.int16)
     m = (rng.integers(-32767, 32768, scales) * live[:, None, :, None]).astype(np.int16)
-    unit = (rng.uniform(0.5, 1.5, (tiles, 16)) / 200_000 * live).astype(np.float32)
+    unit = np.exp2(rng.integers(-19, -16, (tiles, 16))).astype(np.float32)
+    # A fifth of the pairs have f16 scales: d of both blocks, m of both.
+    flags = (rng.random((tiles, pairs)) < 0.2).astype(np.uint8)
+    shown = live[:, None, None, :]
+    d_half = (rng.uniform(-0.2, 0.2, (tiles, pairs, 2, 16)) * shown).astype(np.float16)
+    m_half = (rng.uniform(-1, 1, d_half.shape) * shown).astype(np.float16)
     both = codes[:, :, :, :16] | codes[:, :, :, 16:] << 4
     # [tile, pair, block, group, j, output] to [tile, pair, group, half, output, block, j].
     grouped = both.reshape(tiles, pairs, 2, 4, 4, 16)[..., _HALVES]
     q = grouped.transpose(0, 1, 3, 5, 6, 2, 4)
-    whole = [as_bytes(plane).reshape(tiles, pairs, -1) for plane in (q, d, m)]
-    data = as_bytes(np.concatenate(whole, axis=2), unit)
+    whole = [as_bytes(plane).reshape(tiles, pairs, -1) for plane in (q, d, m, d_half, m_half)]
+    integers_or_halves = [np.concatenate(whole[i : i + 2], axis=2) for i in (1, 3)]
+    scales_of = np.where(flags[..., None] != 0, integers_or_halves[1], integers_or_halves[0])
+    padded = np.zeros((tiles, -(-pairs // 4) * 4), np.uint8)
+    padded[:, :pairs] = flags
+    data = as_bytes(np.concatenate([whole[0], scales_of], axis=2), unit, padded)
     by_output = codes.transpose(0, 4, 1, 2, 3).astype(np.int64) - 8
     by_block = d.transpose(0, 2, 1, 3)[..., None].astype(np.int64)
     integers = by_output * by_block + m.transpose(0, 2, 1, 3)[..., None]
-    weights = integers.reshape(-1, width) * unit.reshape(-1, 1).astype(np.float64)
+    by_unit = integers * unit.reshape(tiles, 16, 1, 1, 1).astype(np.float64)
+    wide, least = (
+        plane.transpose(0, 3, 1, 2)[..., None].astype(np.float64) for plane in (d_half, m_half)
+    )
+    by_half = wide * (by_output + 8) + least
+    weights = np.where(flags[:, None, :, None, None] != 0, by_half, by_unit).reshape(-1, width)
     return Packed(data, weights.astype(np.float32)[:outputs])
 
 
@@ -254,7 +268,8 @@ def pair_product(x: Bytes, weight: Bytes, outputs: int, width: int) -> NDArray[n
     rows = pair_rows(x, width)
     cut = tiles * pairs * 640
     whole = weight[:cut].reshape(tiles, pairs, 640)
-    unit = weight[cut:].view(np.float32).reshape(-1)
+    unit = weight[cut : cut + tiles * 64].view(np.float32).reshape(-1)
+    flags = weight[cut + tiles * 64 :].reshape(tiles, -1, 1)[:, :pairs]
     both = whole[..., :512].reshape(tiles, pairs, 4, 2, 8, 2, 4)
     grouped = np.empty((tiles, pairs, 2, 4, 4, 16), np.uint8)
     grouped[..., _HALVES] = both.transpose(0, 1, 5, 2, 6, 3, 4)
@@ -270,9 +285,17 @@ def pair_product(x: Bytes, weight: Bytes, outputs: int, width: int) -> NDArray[n
     sums = np.einsum("rpbk,tpbki->rtpib", rows.codes, codes) + rows.starts[:, None, :, None]
     shared = (sums * rows.shares[:, None, :, None] + 16384) >> 15
     integers = (shared * d + rows.sums[:, None, :, None] * m).sum(axis=4)
-    assert np.abs(integers).max() < 2**31
-    total = (integers * rows.scales.astype(np.float64)[:, None, :, None]).sum(axis=2)
-    return (total.reshape(len(x), -1) * unit)[:, :outputs]
+    assert np.abs(np.where(flags == 0, integers, 0)).max() < 2**31
+    halves = np.ascontiguousarray(whole[..., 512:]).view(np.float16).astype(np.float64)
+    wide, least = halves.reshape(tiles, pairs, 2, 2, 16).transpose(2, 0, 1, 4, 3)
+    # Integers read as halves can be anything.
+    with np.errstate(invalid="ignore"):
+        floats = (shared * wide + rows.sums[:, None, :, None] * (least + 8 * wide)).sum(axis=4)
+    # Of each pair, by tile and output.
+    by_unit = integers * unit.reshape(tiles, 1, 16).astype(np.float64)
+    parts = np.where(flags != 0, floats, by_unit)
+    total = (parts * rows.scales.astype(np.float64)[:, None, :, None]).sum(axis=2)
+    return total.reshape(len(x), -1)[:, :outputs]
 
 
 def decode(data: Bytes, format_: int, width: int) -> F32:

@@ -125,6 +125,7 @@ def test_extreme_pairs_do_not_overflow(code: int, sign: int, instruction_set: st
     )
     data = matrix.data.copy()
     data[:512] = code | code << 4
+    data[-4:] = 0
     scales = data[512:640].view(np.int16)
     scales[:32] = 28000
     scales[32:] = -32767 if code == 0 else 32767

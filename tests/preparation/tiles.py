@@ -38,7 +38,8 @@ def unpack(packing: int, shape: tuple[int, int], data: bytes) -> np.ndarray:
                 result[n, k] = struct.unpack("<f", b"\0\0" + data[at * 2 : at * 2 + 2])[0]
         return result
     if packing == schema.PACKING_TILE16_Q4_PAIRS:
-        assert len(data) == tiles * (width // 64 * 640 + 16 * 4)
+        flags = -(-(width // 64) // 4) * 4
+        assert len(data) == tiles * (width // 64 * 640 + 16 * 4 + flags)
         for n in range(tiles * 16):
             for k in range(width):
                 result[n, k] = _paired(tiles, width // 64, data, n, k)
@@ -91,6 +92,12 @@ def _paired(tiles: int, pairs: int, data: bytes, n: int, k: int) -> np.float32:
     half, place = i // 2 % 2, i // 4 * 2 + i % 2
     both = data[start + (((g * 2 + half) * 8 + place) * 2 + block) * 4 + j]
     code = both >> 4 if e >= 16 else both & 15
+    flags_at = tiles * (pairs * 640 + 16 * 4)
+    if data[flags_at + t * (-(-pairs // 4) * 4) + pair]:
+        half_at = start + 512 + (block * 16 + i) * 2
+        (d,) = struct.unpack_from("<e", data, half_at)
+        (m,) = struct.unpack_from("<e", data, half_at + 64)
+        return np.float32(d) * np.float32(code) + np.float32(m)
     scales_at = start + 512 + (i * 2 + block) * 2
     (d,) = struct.unpack_from("<h", data, scales_at)
     (m,) = struct.unpack_from("<h", data, scales_at + 64)

@@ -126,15 +126,17 @@ _BLOCK_NBYTES = {
     Packing.TILE16_Q6_K: 36,
     Packing.TILE16_Q4_PAIRS: 20,
 }
-# And those of what each output has once.
-_OUTPUT_NBYTES = {Packing.TILE16_Q4_PAIRS: 4}
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES = {Packing.TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES = {Packing.TILE16_Q4_PAIRS: 1}
 
 
 def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
     """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
-    each = width * _BLOCK_NBYTES[packing] // Q8_BLOCK + _OUTPUT_NBYTES.get(packing, 0)
-    return rows * each
+    tiles = -(-outputs // TILE_OUTPUTS)
+    blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 class LeadingCount(IntEnum):

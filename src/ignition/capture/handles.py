@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
+from helios.kernels.catalogue import Q8_BLOCK, Q8_PAIR, TILE_OUTPUTS, ActivationFormat
 from helios.schema import execution_pb2 as pb
 
 ELEMENT_NBYTES: Final[dict[pb.DType, int]] = {
@@ -44,8 +44,9 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q6_K: 36,
     pb.PACKING_TILE16_Q4_PAIRS: 20,
 }
-# And those of what each output has once.
-_OUTPUT_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 4}
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 1}
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
     {pb.PACKING_TILE16_F32, pb.PACKING_TILE16_F16, pb.PACKING_TILE16_BF16}
 )
@@ -53,9 +54,10 @@ PLAIN_ELEMENT_PACKINGS: Final = frozenset(
 
 def packed_nbytes(packing: int, outputs: int, width: int) -> int:
     """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
-    each = width * _BLOCK_NBYTES[packing] // Q8_BLOCK + _OUTPUT_NBYTES.get(packing, 0)
-    return rows * each
+    tiles = -(-outputs // TILE_OUTPUTS)
+    blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:

@@ -107,9 +107,13 @@ def _blocks(raw: U8, packing: int, tiles: int, blocks: int) -> F32:
 
 def _pairs(raw: U8, tiles: int, pairs: int) -> F32:
     """A matrix whose blocks lie in pairs as `f32 [tiles, 16, pairs, 2, 32]`."""
-    records, units = _planes(
+    records, units, flags = _planes(
         raw,
-        [((tiles, pairs, _PAIR_NBYTES), np.uint8), ((tiles, TILE_OUTPUTS, 1, 1, 1), np.float32)],
+        [
+            ((tiles, pairs, _PAIR_NBYTES), np.uint8),
+            ((tiles, TILE_OUTPUTS, 1, 1, 1), np.float32),
+            ((tiles, -(-pairs // 4) * 4), np.uint8),
+        ],
     )
     # Words of four codes: [tile, pair, group, output, block] to [tile, output, pair, block, group].
     words = np.ascontiguousarray(records[..., :512]).view(np.uint32)
@@ -118,15 +122,18 @@ def _pairs(raw: U8, tiles: int, pairs: int) -> F32:
     ordered[:, _CODE_ORDER] = in_code_order
     both = np.ascontiguousarray(ordered).view(np.uint8)
     codes = np.concatenate([both & np.uint8(15), both >> np.uint8(4)], axis=-1).astype(np.int32)
-    d, m = (
-        np.ascontiguousarray(records[..., first : first + 64])
-        .view(np.int16)
-        .reshape(tiles, pairs, TILE_OUTPUTS, 2)
-        .transpose(0, 2, 1, 3)[..., None]
-        .astype(np.int32)
-        for first in (512, 576)
-    )
-    return np.asarray((d * (codes - 8) + m).astype(np.float32) * units, np.float32)
+    scales = np.ascontiguousarray(records[..., 512:])
+    # [d or m, tile, output, pair, block]: integers by output, floats by block.
+    as_integers = scales.view(np.int16).reshape(tiles, pairs, 2, TILE_OUTPUTS, 2)
+    as_halves = scales.view(np.float16).reshape(tiles, pairs, 2, 2, TILE_OUTPUTS)
+    d, m = as_integers.transpose(2, 0, 3, 1, 4)[..., None].astype(np.int32)
+    by_unit = (d * (codes - 8) + m).astype(np.float32) * units
+    # Integers read as halves can be anything.
+    with np.errstate(invalid="ignore", over="ignore"):
+        d_half, m_half = as_halves.transpose(2, 0, 4, 1, 3)[..., None].astype(np.float32)
+        by_half = d_half * codes.astype(np.float32) + m_half
+    chosen: F32 = np.where(flags[:, None, :pairs, None, None] != 0, by_half, by_unit)
+    return chosen
 
 
 def _by_output(scales: NDArray[Any]) -> F32:
