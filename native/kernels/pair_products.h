@@ -47,6 +47,7 @@ class PairOfRow {
     const auto* halves = reinterpret_cast<const std::uint16_t*>(at);
     const Floats eight = broadcast(8.0f);
     Floats both = zeros();
+    HELIOS_UNROLL
     for (int block = 0; block < 2; ++block) {
       const Floats d = load_f16(halves + 16 * block);
       const Floats m = load_f16(halves + 32 + 16 * block);
@@ -138,18 +139,23 @@ struct ProductPairs {
     const std::uint8_t* q[Tiles];
     const std::int8_t* x[Rows];
     CodeSums<Rows, Tiles> codes;
+    HELIOS_UNROLL
     for (int t = 0; t < Tiles; ++t) q[t] = tiles.pair(t, p);
+    HELIOS_UNROLL
     for (int r = 0; r < Rows; ++r) {
       const PairRow row(rows.at(r), tiles.width);
       x[r] = row.q + p * kPair;
+      HELIOS_UNROLL
       for (int t = 0; t < Tiles; ++t) {
         codes[r][t][0] = codes[r][t][1] = broadcast_two(row.starts + 2 * p);
       }
     }
     add_codes<Rows, Tiles>(q, x, codes);
+    HELIOS_UNROLL
     for (int t = 0; t < Tiles; ++t) {
       const bool halves = tiles.flag(t, p) != 0;
       const Floats unit = load(tiles.units + t * kTileOutputs);
+      HELIOS_UNROLL
       for (int r = 0; r < Rows; ++r) {
         const PairOfRow of_row(rows.at(r), tiles.width, p);
         const Shorts shared =
