@@ -31,6 +31,7 @@ from native_launches import (
     PACKINGS,
     PROCESSING,
     Q8,
+    Q8_PAIRS,
     Q16,
     STORAGES,
     Bench,
@@ -141,11 +142,12 @@ LINEAR_SHAPES = {
 }
 SILU_SHAPES = {"135M": (576, 1536), "1.5B": (1536, 8960), "8B": (4096, 14336)}
 PRODUCTS = (
-    ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16), ("q4_0", Q8), ("q6_k", Q8),
+    ("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16),
+    ("q4_0", Q8), ("q6_k", Q8),
     ("bf16", BF16), ("bf16", F32), ("f16", F32), ("f32", F32),
 )  # fmt: skip
 # Measured at the shapes of larger models too.
-COMMON_PRODUCTS = (("q4_1", Q8), ("q8_0", Q8), ("bf16", BF16))
+COMMON_PRODUCTS = (("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q8_0", Q8), ("bf16", BF16))
 CONTEXTS = ((1, 1, 512), (1, 1, 4096), (32, 1, 512), (1, 512, 512), (1, 512, 4096))
 SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},

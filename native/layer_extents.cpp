@@ -147,9 +147,12 @@ Heads check_attending(const LaunchChecker& c) {
   c.require(kPositions, h.rows, 4);
   c.require(kSlot, h.rows, 4);
   c.count(kWindow, 0);
-  const auto format = static_cast<Format>(c.choice(kFormat, 0, 3));
-  if (is_quantised(format) && h.q_heads / h.kv_heads * h.head_dim % kBlock != 0) {
-    c.refuse(kHeadDim, "times the query heads of a key head must be a multiple of 32 for q8");
+  const auto format = static_cast<Format>(c.choice(kFormat, 0, 4));
+  const std::int64_t heads = h.q_heads / h.kv_heads;
+  if (heads * h.head_dim % width_multiple(format) != 0) {
+    c.refuse(kHeadDim, "times the query heads of a key head must be a multiple of " +
+                           std::to_string(width_multiple(format)) +
+                           (format == Format::kQ8Pairs ? " for q8 pairs" : " for q8"));
   }
   c.activation(kOut, h.rows, format, h.q_heads * h.head_dim);
   return h;

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from tests.native.harness import Array, Case
 from tests.native.packings import (
     BF16_FORMAT,
+    BLOCK_FORMATS,
+    BLOCKS,
     F32_FORMAT,
-    QUANTISED,
-    QUANTISED_FORMATS,
+    Q8_PAIRS_FORMAT,
     Packed,
     Packing,
     encode,
@@ -28,8 +29,10 @@ PAGE_TOKENS = 32
 
 def activation_formats(packing: Packing) -> tuple[int, ...]:
     """The formats that a packing's products take."""
-    if packing in QUANTISED:
-        return QUANTISED_FORMATS
+    if packing in BLOCKS:
+        return BLOCK_FORMATS
+    if packing is Packing.TILE16_Q4_PAIRS:
+        return (Q8_PAIRS_FORMAT,)
     return (BF16_FORMAT, F32_FORMAT) if packing is Packing.TILE16_BF16 else (F32_FORMAT,)
 
 

@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Final
 
 Q8_BLOCK: Final = 32
+# Two neighbouring blocks, which share what is in floating point.
+Q8_PAIR: Final = 2 * Q8_BLOCK
 TILE_OUTPUTS: Final = 16
 EOS_CAPACITY: Final = 16
 REQUEST_STATE_NBYTES: Final = 128
@@ -35,15 +37,25 @@ class ActivationFormat(IntEnum):
     BF16 = 1
     Q8 = 2
     Q16 = 3
+    Q8_PAIRS = 4
 
     def row_nbytes(self, width: int) -> int:
-        """Bytes of a row of `width` elements; `width` is a multiple of 32 for Q8 and Q16."""
+        """Bytes of a row of `width` elements, a multiple of `width_multiple`."""
         if self is ActivationFormat.F32:
             return 4 * width
         if self is ActivationFormat.BF16:
             return 2 * width
+        if self is ActivationFormat.Q8_PAIRS:
+            return width + 20 * (width // Q8_PAIR)
         planes = 1 if self is ActivationFormat.Q8 else 2
         return planes * width + 8 * (width // Q8_BLOCK)
+
+    @property
+    def width_multiple(self) -> int:
+        """A row's width is a multiple of this."""
+        if self is ActivationFormat.Q8_PAIRS:
+            return Q8_PAIR
+        return Q8_BLOCK if self >= ActivationFormat.Q8 else 1
 
 
 @dataclass(frozen=True)
