@@ -118,7 +118,7 @@ class Device(Protocol):
 
     def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
         """A copy of a buffer's values in its resolved shape, for tests and the oracle: floating,
-        ACT_Q8 and ACT_Q16 buffers as float32 whatever their storage, integer buffers as they are.
+        rows of blocks (ACT_*) as float32 whatever their storage, integer buffers as they are.
         Only while no submission is in flight. Raises ExecutionError for a packed weight."""
 
     def row_nbytes(self, buffer: int) -> int:

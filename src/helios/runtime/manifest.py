@@ -12,7 +12,7 @@ from functools import cached_property
 
 from helios.contract.enums import AccessMode, Operation
 from helios.dataclass import dataclass
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat, KernelSpec
+from helios.kernels.catalogue import Q8_BLOCK, Q8_PAIR, TILE_OUTPUTS, ActivationFormat, KernelSpec
 
 
 class BufferClass(IntEnum):
@@ -47,14 +47,23 @@ class DType(IntEnum):
     F32 = 9
     ACT_Q8 = 10
     ACT_Q16 = 11
+    ACT_Q8_PAIRS = 12
 
     def row_nbytes(self, width: int) -> int:
-        """Bytes of a row of `width` elements; for ACT_Q8 and ACT_Q16 it is a multiple of 32."""
-        if self is DType.ACT_Q8:
-            return ActivationFormat.Q8.row_nbytes(width)
-        if self is DType.ACT_Q16:
-            return ActivationFormat.Q16.row_nbytes(width)
-        return _ELEMENT_NBYTES[self] * width
+        """Bytes of a row of `width` elements, a multiple of `width_multiple`."""
+        form = self.activation_format
+        return _ELEMENT_NBYTES[self] * width if form is None else form.row_nbytes(width)
+
+    @property
+    def activation_format(self) -> ActivationFormat | None:
+        """The format whose rows of blocks this is, None for plain elements."""
+        return _ROWS_OF_BLOCKS.get(self)
+
+    @property
+    def width_multiple(self) -> int:
+        """A row's width is a multiple of this."""
+        form = self.activation_format
+        return 1 if form is None else form.width_multiple
 
     @property
     def alignment(self) -> int:
@@ -62,6 +71,11 @@ class DType(IntEnum):
         return _ELEMENT_NBYTES.get(self, 4)
 
 
+_ROWS_OF_BLOCKS = {
+    DType.ACT_Q8: ActivationFormat.Q8,
+    DType.ACT_Q16: ActivationFormat.Q16,
+    DType.ACT_Q8_PAIRS: ActivationFormat.Q8_PAIRS,
+}
 _ELEMENT_NBYTES = {
     DType.U8: 1,
     DType.I8: 1,
@@ -86,8 +100,21 @@ class Packing(IntEnum):
     TILE16_Q4_0 = 6
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
+    TILE16_Q4_PAIRS = 9
+
+    @property
+    def width_multiple(self) -> int:
+        """A packed row's width is a multiple of this."""
+        return _WIDTH_MULTIPLES.get(self, Q8_BLOCK)
 
 
+_WIDTH_MULTIPLES = {
+    Packing.PLAIN: 1,
+    Packing.TILE16_F32: 1,
+    Packing.TILE16_F16: 1,
+    Packing.TILE16_BF16: 2,
+    Packing.TILE16_Q4_PAIRS: Q8_PAIR,
+}
 # Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
 _BLOCK_NBYTES = {
     Packing.TILE16_F32: 128,
@@ -97,13 +124,19 @@ _BLOCK_NBYTES = {
     Packing.TILE16_Q4_0: 18,
     Packing.TILE16_Q4_1: 20,
     Packing.TILE16_Q6_K: 36,
+    Packing.TILE16_Q4_PAIRS: 20,
 }
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES = {Packing.TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES = {Packing.TILE16_Q4_PAIRS: 1}
 
 
 def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
     """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
-    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    tiles = -(-outputs // TILE_OUTPUTS)
+    blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 class LeadingCount(IntEnum):

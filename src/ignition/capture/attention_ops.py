@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helios.kernels.catalogue import ActivationFormat
+from helios.schema import execution_pb2 as pb
 from ignition.capture.handles import Activation, BufferHandle, RowBinding, Rows
 from ignition.capture.program import ProgramRecorder
 
@@ -37,10 +38,15 @@ class Heads:
 
 @dataclass(frozen=True)
 class Planes:
-    """One layer's cached keys and values."""
+    """One layer's cached keys and values, f16, or bf16 in pairs."""
 
     keys: BufferHandle
     values: BufferHandle
+
+    @property
+    def kernels(self) -> str:
+        """What the names of the kernels end with that know these planes."""
+        return "_bf16" if self.keys.dtype == pb.DTYPE_BF16 else ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def rope_and_cache(
     if k_norm is not None:
         operands["k_norm"] = k_norm
     program.launch(
-        "rope_and_cache",
+        f"rope_and_cache{planes.kernels}",
         operands,
         _head_integers(at.rows, heads, table),
         {"epsilon": epsilon, "attention_factor": rotary.attention_factor},
@@ -97,7 +103,7 @@ def attention(
     """Attention over each row's cached context, in `form`; `window` 0 sees all of it."""
     out = program.activation(role, at.rows.capacity, heads.query * heads.width, form)
     program.launch(
-        "attention",
+        f"attention{planes.kernels}",
         {**_head_operands(at, qkv, table, planes), "out": out.buffer},
         {**_head_integers(at.rows, heads, table), "window": window, "format": form},
         {"scale": scale},

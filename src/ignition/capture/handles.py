@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from helios.kernels.catalogue import Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
+from helios.kernels.catalogue import Q8_BLOCK, Q8_PAIR, TILE_OUTPUTS, ActivationFormat
 from helios.schema import execution_pb2 as pb
 
 ELEMENT_NBYTES: Final[dict[pb.DType, int]] = {
@@ -29,6 +29,7 @@ FORMAT_DTYPE: Final[dict[ActivationFormat, pb.DType]] = {
     ActivationFormat.BF16: pb.DTYPE_BF16,
     ActivationFormat.Q8: pb.DTYPE_ACT_Q8,
     ActivationFormat.Q16: pb.DTYPE_ACT_Q16,
+    ActivationFormat.Q8_PAIRS: pb.DTYPE_ACT_Q8_PAIRS,
 }
 _DTYPE_FORMAT: Final = {dtype: form for form, dtype in FORMAT_DTYPE.items()}
 
@@ -41,7 +42,11 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q4_0: 18,
     pb.PACKING_TILE16_Q4_1: 20,
     pb.PACKING_TILE16_Q6_K: 36,
+    pb.PACKING_TILE16_Q4_PAIRS: 20,
 }
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 1}
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
     {pb.PACKING_TILE16_F32, pb.PACKING_TILE16_F16, pb.PACKING_TILE16_BF16}
 )
@@ -49,8 +54,10 @@ PLAIN_ELEMENT_PACKINGS: Final = frozenset(
 
 def packed_nbytes(packing: int, outputs: int, width: int) -> int:
     """Bytes of a tiled matrix [outputs, width], the zero rows of its last tile included."""
-    rows = -(-outputs // TILE_OUTPUTS) * TILE_OUTPUTS
-    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    tiles = -(-outputs // TILE_OUTPUTS)
+    blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:

@@ -19,9 +19,11 @@ from helios.schema import core_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle, Matrix
+from ignition.preparation import pair_packing
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import BLOCK, Bytes, Storage
+from ignition.preparation.pair_packing import pack_pairs
 from ignition.preparation.quantisation import WeightStorage, store_as
 from ignition.preparation.stored_matrix import StoredMatrix
 
@@ -64,7 +66,7 @@ class WeightSet:
         """Declares a projection that `join` makes of the checkpoint's matrices `tensors`, in the
         core's storage. `run` is the number of inputs that their producer writes at a time, all by
         default: what reads quantised rows needs whole blocks of them."""
-        return self._matrix(name, tensors, join, self._choice, run)
+        return self._matrix(name, tensors, join, self._choice, run, pairs=True)
 
     def vocabulary_matrix(self, tensor: str) -> Matrix:
         """Declares an embedding or head: 8-bit where the core is 4-bit, since its error meets
@@ -124,6 +126,8 @@ class WeightSet:
         join: Join,
         choice: WeightStorage,
         run: int | None = None,
+        *,
+        pairs: bool = False,
     ) -> Matrix:
         # Only the form is kept: readers may copy rows, so matrices are read again when packed.
         forms = [(m.storage, m.shape) for m in map(self._checkpoint.matrix, tensors)]
@@ -141,12 +145,15 @@ class WeightSet:
                 if choice is WeightStorage.AS_STORED
                 else (_as_bf16, Storage.BF16)
             )
+        pairs = pairs and pair_packing.fits(storage, width, run)
+        packing = pb.PACKING_TILE16_Q4_PAIRS if pairs else storage.packing
         handle = self._buffers.weight(
-            name, _DTYPE.get(storage, pb.DTYPE_U8), storage.packing, (outputs, width)
+            name, _DTYPE.get(storage, pb.DTYPE_U8), packing, (outputs, width)
         )
 
         def content() -> Bytes:
-            return join([self._converted(t, convert) for t in tensors]).pack().data
+            joined = join([self._converted(t, convert) for t in tensors])
+            return pack_pairs(joined.row_bytes, width) if pairs else joined.pack().data
 
         self._add(handle, content, tensors, storage.value)
         return Matrix(handle, outputs, width)

@@ -207,11 +207,12 @@ def _declare_layer(
     def vector(name: str, *parts: str) -> BufferHandle:
         return weights.vector(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]])
 
+    qkv = matrix("qkv", "query", "key", "value")
     biases = parameters.attention_biases
     norms = parameters.query_key_norms
     return _Layer(
         attention_norm=vector("attention_norm"),
-        qkv=matrix("qkv", "query", "key", "value"),
+        qkv=qkv,
         qkv_bias=vector("qkv_bias", "query_bias", "key_bias", "value_bias") if biases else None,
         q_norm=vector("query_norm") if norms else None,
         k_norm=vector("key_norm") if norms else None,
@@ -221,16 +222,22 @@ def _declare_layer(
         feed_forward_norm=vector("feed_forward_norm"),
         gate_up=matrix("gate_up", "gate", "up", join=lambda pair: interleave_tiles(*pair)),
         down=matrix("down"),
-        planes=_declare_planes(index, parameters, recorder),
+        # Products of int8 blocks lose more than bf16 queries, keys, weights and values do.
+        planes=_declare_planes(index, parameters, recorder, paired=qkv.is_quantised),
     )
 
 
-def _declare_planes(index: int, parameters: ModelParameters, recorder: Recorder) -> Planes:
+def _declare_planes(
+    index: int, parameters: ModelParameters, recorder: Recorder, *, paired: bool
+) -> Planes:
+    """A layer's pages of the cache; `paired`: bf16 in pairs, as attention in bf16 takes them, of
+    the same extents."""
+
     def plane(kind: str, *row: int) -> BufferHandle:
         return recorder.buffers.plain(
             f"cache.{kind}.{index}",
             pb.BUFFER_CLASS_CACHE,
-            pb.DTYPE_F16,
+            pb.DTYPE_BF16 if paired else pb.DTYPE_F16,
             (parameters.kv_heads, *row),
             leading=pb.LEADING_COUNT_CACHE_PAGES,
         )

@@ -1,4 +1,5 @@
-"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`.
+"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`, and their
+forms over planes of bf16 pairs.
 
 The attention is a plain masked softmax over a slot's gathered history; the catalogue's page-wise
 online softmax gives the same numbers up to rounding.
@@ -6,9 +7,18 @@ online softmax gives the same numbers up to rounding.
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
+import numpy as np
+from numpy.typing import NDArray
+
+from helios.runtime.reference.arrays import (
+    F32,
+    I32,
+    gather,
+    live_rows,
+    rows_of,
+)
 from helios.runtime.reference.normalisation import normalised
 
 
@@ -20,6 +30,59 @@ def rope_and_cache(
 ) -> None:  # fmt: skip
     """Norms and rotates queries and keys in place, and stores keys and values in the cache. Inert
     rows (position −1) stay as they are."""
+    stored = _normed_and_rotated(
+        rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity=capacity,
+        q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim, epsilon=epsilon,
+        attention_factor=attention_factor,
+    )  # fmt: skip
+    page, offset = _cache_places(
+        positions[stored.rows], slot[stored.rows], page_table, page_tokens, table_pages
+    )
+    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
+    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
+    there = (page >= 0) & (page < len(k_pages))
+    k_pages[page[there], :, :, offset[there]] = stored.keys[there]
+    v_pages[page[there], :, offset[there], :] = stored.values[there]
+
+
+def rope_and_cache_bf16(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, inverse_frequency: F32,
+    q_norm: F32 | None, k_norm: F32 | None, k_plane: F32, v_plane: F32,
+    *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
+    table_pages: int, epsilon: float, attention_factor: float,
+) -> None:  # fmt: skip
+    """`rope_and_cache` into planes of pairs."""
+    stored = _normed_and_rotated(
+        rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity=capacity,
+        q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim, epsilon=epsilon,
+        attention_factor=attention_factor,
+    )  # fmt: skip
+    page, offset = _cache_places(
+        positions[stored.rows], slot[stored.rows], page_table, page_tokens, table_pages
+    )
+    k_pages = k_plane.reshape(-1, kv_heads, head_dim // 2, page_tokens, 2)
+    v_pages = v_plane.reshape(-1, kv_heads, page_tokens // 2, head_dim, 2)
+    there = (page >= 0) & (page < len(k_pages))
+    page, offset = page[there], offset[there]
+    pairs = stored.keys[there].reshape(len(page), kv_heads, head_dim // 2, 2)
+    k_pages[page, :, :, offset] = pairs
+    v_pages[page, :, offset // 2, :, offset % 2] = stored.values[there]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What active rows, given by their indices, bring to the cache: `[rows, Hkv, D]` each."""
+
+    rows: NDArray[np.intp]
+    keys: F32
+    values: F32
+
+
+def _normed_and_rotated(
+    rows: I32, qkv: F32, positions: I32, inverse_frequency: F32, q_norm: F32 | None,
+    k_norm: F32 | None, *, capacity: int, q_heads: int, kv_heads: int, head_dim: int,
+    epsilon: float, attention_factor: float,
+) -> _Stored:  # fmt: skip
     live = live_rows(rows, capacity)
     active = np.flatnonzero(positions[:live] >= 0)
     heads = q_heads + 2 * kv_heads
@@ -36,13 +99,7 @@ def rope_and_cache(
     split[active, :q_heads] = _rotated(queries, cosine, sine)
     keys = _rotated(keys, cosine, sine)
     split[active, q_heads : q_heads + kv_heads] = keys
-
-    page, offset = _cache_places(position, slot[active], page_table, page_tokens, table_pages)
-    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
-    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
-    stored = (page >= 0) & (page < len(k_pages))
-    k_pages[page[stored], :, :, offset[stored]] = keys[stored]
-    v_pages[page[stored], :, offset[stored], :] = values[stored]
+    return _Stored(active, keys, values)
 
 
 def _rotated(heads: F32, cosine: F32, sine: F32) -> F32:
@@ -69,14 +126,46 @@ def attention(
     table_pages: int, window: int, format: int, scale: float,
 ) -> None:  # fmt: skip
     """Softmax attention of each row's queries over its slot's history up to its position."""
+    _attend_rows(
+        rows, qkv, positions, slot, page_table,
+        k_plane.reshape(-1, kv_heads, head_dim, page_tokens),
+        v_plane.reshape(-1, kv_heads, page_tokens, head_dim),
+        out, capacity=capacity, q_heads=q_heads, table_pages=table_pages,
+        window=window, scale=scale,
+    )  # fmt: skip
+
+
+def attention_bf16(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, k_plane: F32, v_plane: F32,
+    out: F32,
+    *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
+    table_pages: int, window: int, format: int, scale: float,
+) -> None:  # fmt: skip
+    """`attention` over planes of pairs, with bf16 products."""
+    keys = k_plane.reshape(-1, kv_heads, head_dim // 2, page_tokens, 2).swapaxes(3, 4)
+    values = v_plane.reshape(-1, kv_heads, page_tokens // 2, head_dim, 2).swapaxes(3, 4)
+    _attend_rows(
+        rows, qkv, positions, slot, page_table,
+        keys.reshape(-1, kv_heads, head_dim, page_tokens),
+        values.reshape(-1, kv_heads, page_tokens, head_dim),
+        out, capacity=capacity, q_heads=q_heads, table_pages=table_pages,
+        window=window, scale=scale,
+    )  # fmt: skip
+
+
+def _attend_rows(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, k_pages: F32, v_pages: F32,
+    out: F32,
+    *, capacity: int, q_heads: int, table_pages: int, window: int, scale: float,
+) -> None:  # fmt: skip
+    """`k_pages [pages, Hkv, D, page tokens]`, `v_pages [pages, Hkv, page tokens, D]`."""
+    _, kv_heads, head_dim, page_tokens = k_pages.shape
     live = live_rows(rows, capacity)
     heads = q_heads + 2 * kv_heads
     queries = rows_of(qkv, live, heads * head_dim).reshape(live, heads, head_dim)[:, :q_heads]
     result = rows_of(out, live, q_heads * head_dim).reshape(live, q_heads, head_dim)
     result[:] = 0
     tables = page_table[: len(page_table) // table_pages * table_pages].reshape(-1, table_pages)
-    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
-    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
     active = np.where(positions[:live] >= 0, slot[:live], -1)
     for one in np.unique(active[active >= 0]):
         mine = np.flatnonzero(active == one)
