@@ -21,11 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 
+from helios import collector
 from helios.core import OpenedCore, open_core
 from helios.runtime.devices.scripted import ScriptedDevice
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
-from helios.worker import collector
 from helios.worker.channel import SocketChannel, encode_batch
 from helios.worker.messages import Sampling, Submit
 from helios.worker.model_worker import ModelWorker
@@ -93,7 +93,7 @@ def measure(core: OpenedCore, lanes: int, rounds: int) -> TurnTrace:
     trace = TurnTrace()
     channel = SocketChannel(theirs)
     worker = ModelWorker(runtime, channel, trace=trace)
-    collector.settle()  # as the worker's process does
+    collector.settle(collector.YOUNG_OBJECTS)  # as the worker's process does
     worker.run()
     channel.close()
     runtime.close()

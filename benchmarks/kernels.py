@@ -31,6 +31,7 @@ from native_launches import (
     PACKINGS,
     PROCESSING,
     Q8,
+    Q8_PAIRS,
     Q16,
     STORAGES,
     Bench,
@@ -89,10 +90,11 @@ def launch_cost(launch: Launch) -> tuple[float, float, str]:
         outputs = integers["outputs"] * (2 if launch.kernel == "linear_silu_mul" else 1)
         kind = {BF16: "bf16", F32: "float"}.get(ActivationFormat(integers["format"]), "int8")
         return launch.operands["weight"].nbytes, 2.0 * rows * integers["width"] * outputs, kind
-    if launch.kernel == "attention":
+    if launch.kernel in ("attention", "attention_bf16"):
         context = float(launch.operands["positions"].astype(np.float64).sum()) + rows
         q_heads, head_dim = integers["q_heads"], integers["head_dim"]
-        return launch.operands["k_plane"].nbytes * 2.0, 4 * context * q_heads * head_dim, "float"
+        kind = "bf16" if launch.kernel == "attention_bf16" else "float"
+        return launch.operands["k_plane"].nbytes * 2.0, 4 * context * q_heads * head_dim, kind
     touched = {
         "sample": "logits",
         "sample_processed": "logits",
@@ -100,6 +102,7 @@ def launch_cost(launch: Launch) -> tuple[float, float, str]:
         "embed": "out",
         "rms_norm": "x",
         "rope_and_cache": "qkv",
+        "rope_and_cache_bf16": "qkv",
     }
     return launch.operands[touched[launch.kernel]].nbytes, 0.0, "float"
 
@@ -139,11 +142,12 @@ LINEAR_SHAPES = {
 }
 SILU_SHAPES = {"135M": (576, 1536), "1.5B": (1536, 8960), "8B": (4096, 14336)}
 PRODUCTS = (
-    ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16), ("q4_0", Q8), ("q6_k", Q8),
+    ("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q4_1", Q16), ("q8_0", Q8), ("q8_0", Q16),
+    ("q4_0", Q8), ("q6_k", Q8),
     ("bf16", BF16), ("bf16", F32), ("f16", F32), ("f32", F32),
 )  # fmt: skip
 # Measured at the shapes of larger models too.
-COMMON_PRODUCTS = (("q4_1", Q8), ("q8_0", Q8), ("bf16", BF16))
+COMMON_PRODUCTS = (("q4_pairs", Q8_PAIRS), ("q4_1", Q8), ("q8_0", Q8), ("bf16", BF16))
 CONTEXTS = ((1, 1, 512), (1, 1, 4096), (32, 1, 512), (1, 512, 512), (1, 512, 4096))
 SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
@@ -191,12 +195,13 @@ def other_rows() -> Rows:
     for lanes, tokens, context in CONTEXTS:
         for q_heads, kv_heads, head_dim in ((9, 3, 64), (32, 8, 128)):
             label = f"{lanes}x{tokens} of {context}, {q_heads}/{kv_heads}x{head_dim}"
-            both = partial(
-                head_launches, F32, lanes=lanes, tokens=tokens, context=context,
-                q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim,
-            )  # fmt: skip
-            yield f"rope_and_cache {label}", lambda both=both: both()[0]  # type: ignore[misc]
-            yield f"attention {label}", lambda both=both: both()[1]  # type: ignore[misc]
+            for form, bf16 in (("", False), ("_bf16", True)):
+                both = partial(
+                    head_launches, F32, lanes=lanes, tokens=tokens, context=context,
+                    q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim, bf16=bf16,
+                )  # fmt: skip
+                yield f"rope_and_cache{form} {label}", lambda both=both: both()[0]  # type: ignore[misc]
+                yield f"attention{form} {label}", lambda both=both: both()[1]  # type: ignore[misc]
     for rows in (1, 32):
         for label, parameters in SAMPLERS.items():
             yield f"sample M={rows} 49152 {label}", partial(sample, rows, 49152, **parameters)

@@ -25,9 +25,18 @@ from helios.kernels.catalogue import (
 )
 
 Array = NDArray[Any]
-F32, BF16, Q8, Q16 = ActivationFormat
-PACKINGS = {"f32": 2, "f16": 3, "bf16": 4, "q8_0": 5, "q4_0": 6, "q4_1": 7, "q6_k": 8}
-TILE_BITS = {2: 32.0, 3: 16.0, 4: 16.0, 5: 8.5, 6: 4.5, 7: 5.0, 8: 9.0}
+F32, BF16, Q8, Q16, Q8_PAIRS = ActivationFormat
+PACKINGS = {
+    "f32": 2,
+    "f16": 3,
+    "bf16": 4,
+    "q8_0": 5,
+    "q4_0": 6,
+    "q4_1": 7,
+    "q6_k": 8,
+    "q4_pairs": 9,
+}
+TILE_BITS = {2: 32.0, 3: 16.0, 4: 16.0, 5: 8.5, 6: 4.5, 7: 5.0, 8: 9.0, 9: 5.0}
 PAGE_TOKENS = 32
 
 
@@ -112,6 +121,10 @@ def activations(format_: ActivationFormat, rows: int, width: int) -> Array:
         values = RNG.standard_normal((rows, width), np.float32)
         return (values.view(np.uint32) >> 16).astype(np.uint16)
     data = RNG.integers(0, 256, (rows, format_.row_nbytes(width)), np.uint8)
+    if format_ is Q8_PAIRS:
+        scales = np.full((rows, width // 64), 0.01, np.float32)
+        data[:, width : width + width // 16] = scales.view(np.uint8).reshape(rows, -1)
+        return data
     scales = np.full((rows, width // 16), 0.01, np.float32)
     data[:, -width // 4 :] = scales.view(np.uint8).reshape(rows, -1)
     return data
@@ -120,6 +133,12 @@ def activations(format_: ActivationFormat, rows: int, width: int) -> Array:
 def packed(packing: int, outputs: int, width: int) -> Array:
     """Random codes with harmless scales."""
     tiles = -(-outputs // 16)
+    if packing == PACKINGS["q4_pairs"]:
+        pairs = RNG.integers(0, 256, (tiles, width // 64, 640), np.uint8)
+        pairs[..., 512:].view(np.int16)[:] = 20_000
+        units = np.full((tiles, 16), 1e-6, np.float32)
+        flags = np.zeros(tiles * (-(-(width // 64) // 4) * 4), np.uint8)
+        return np.concatenate([pairs.reshape(-1), units.view(np.uint8).reshape(-1), flags])
     nbytes = int(tiles * 16 * width * TILE_BITS[packing] / 8)
     data = RNG.integers(0, 256, nbytes, np.uint8)
     if packing == PACKINGS["bf16"]:
@@ -198,14 +217,22 @@ def embed(packing: int, rows: int, vocab: int, width: int, out: Array | None = N
 
 def head_launches(format_: ActivationFormat, *, lanes: int, tokens: int, context: int, q_heads: int,
                   kv_heads: int, head_dim: int, qkv: Array | None = None,
-                  out: Array | None = None) -> tuple[Launch, Launch]:  # fmt: skip
+                  out: Array | None = None, bf16: bool = False,
+                  ) -> tuple[Launch, Launch]:  # fmt: skip
     """`rope_and_cache` and `attention` of `lanes` requests that add `tokens` tokens each, the last
-    at position context - 1."""
+    at position context - 1; `bf16`: their forms over planes of bf16 pairs."""
     rows = lanes * tokens
     pages = -(-context // PAGE_TOKENS)
     width = (q_heads + 2 * kv_heads) * head_dim
     shape = (lanes * pages, kv_heads, head_dim, PAGE_TOKENS)
-    planes = [RNG.standard_normal(shape, np.float32).astype(np.float16) for _ in range(2)]
+    planes: list[Array] = [
+        RNG.standard_normal(shape, np.float32).astype(np.float16) for _ in range(2)
+    ]
+    if bf16:
+        # The upper halves: rounded towards zero, and which pair an element is in doesn't matter.
+        planes = [(plane.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+                  for plane in planes]  # fmt: skip
+    form = "_bf16" if bf16 else ""
     shared: dict[str, Array] = {
         "rows": count(rows),
         "qkv": activations(F32, rows, width) if qkv is None else qkv,
@@ -219,12 +246,12 @@ def head_launches(format_: ActivationFormat, *, lanes: int, tokens: int, context
                "page_tokens": PAGE_TOKENS, "table_pages": pages}  # fmt: skip
     frequency = (10000.0 ** -(np.arange(head_dim // 2) / (head_dim // 2))).astype(np.float32)
     rope = Launch(
-        "rope_and_cache", {**shared, "inverse_frequency": frequency}, extents,
+        f"rope_and_cache{form}", {**shared, "inverse_frequency": frequency}, extents,
         {"epsilon": 1e-5, "attention_factor": 1.0},
     )  # fmt: skip
     out = activations(format_, rows, q_heads * head_dim) if out is None else out
     attention = Launch(
-        "attention", {**shared, "out": out}, {**extents, "window": 0, "format": format_},
+        f"attention{form}", {**shared, "out": out}, {**extents, "window": 0, "format": format_},
         {"scale": head_dim**-0.5},
     )  # fmt: skip
     return rope, attention
@@ -307,6 +334,9 @@ class Storage:
 
 
 STORAGES = (
+    Storage(
+        "q4_1 in pairs, q8_0 head", PACKINGS["q4_pairs"], PACKINGS["q8_0"], Q8_PAIRS, Q8_PAIRS, Q16
+    ),
     Storage("q4_1, q8_0 head", PACKINGS["q4_1"], PACKINGS["q8_0"], Q16, Q8, Q16),
     Storage("bf16", PACKINGS["bf16"], PACKINGS["bf16"], BF16, BF16, F32),
 )
@@ -324,7 +354,7 @@ def model_step(storage: Storage, *, lanes: int, tokens: int, context: int) -> li
     for _ in range(30):
         rope, attention = head_launches(
             storage.format, lanes=lanes, tokens=tokens, context=context, q_heads=9, kv_heads=3,
-            head_dim=64, qkv=qkv, out=mixed,
+            head_dim=64, qkv=qkv, out=mixed, bf16=storage.format not in (BF16, F32),
         )  # fmt: skip
         p, f = storage.projections, storage.format
         launches += [

@@ -27,6 +27,8 @@ TERMS = {
     "linear_silu_mul": "gate and up",
     "rms_norm": "norms",
     "rope_and_cache": "rope, cache",
+    "rope_and_cache_bf16": "rope, cache",
+    "attention_bf16": "attention",
 }
 
 

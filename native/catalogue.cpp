@@ -133,6 +133,8 @@ constexpr KernelSpec kCatalogue[] = {
     {"sample_processed", kSampleProcessedOperands, kSampleIntegers, {}},
     {"count_sampled", kCountSampledOperands, kCountsIntegers, {}},
     {"score_ranked", kScoreRankedOperands, kSampleIntegers, {}},
+    {"rope_and_cache_bf16", kRopeOperands, kRopeIntegers, kRopeFloats},
+    {"attention_bf16", kAttentionOperands, kAttentionIntegers, kAttentionFloats},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

@@ -43,9 +43,11 @@ enum class KernelId : int {
   kSampleProcessed,
   kCountSampled,
   kScoreRanked,
+  kRopeAndCacheBf16,
+  kAttentionBf16,
 };
 
-inline constexpr int kKernelCount = 27;
+inline constexpr int kKernelCount = 29;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
@@ -119,6 +121,7 @@ enum Operand {
 enum Integer { kCapacity, kQHeads, kKvHeads, kHeadDim, kPageTokens, kTablePages };
 enum Float { kEpsilon, kAttentionFactor };
 }  // namespace rope_and_cache
+namespace rope_and_cache_bf16 = rope_and_cache;
 
 namespace attention {
 enum Operand { kRows, kQkv, kPositions, kSlot, kPageTable, kKPlane, kVPlane, kOut };
@@ -127,6 +130,7 @@ enum Integer {
 };
 enum Float { kScale };
 }  // namespace attention
+namespace attention_bf16 = attention;
 
 namespace select_last {
 enum Operand { kRows, kQueryLength, kSample, kX, kSelectedRows, kSelectedLane, kOut };

@@ -34,7 +34,9 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                  KernelFunction linear, KernelFunction linear_silu_mul,
                                  KernelFunction linear_tuned, KernelFunction linear_silu_mul_tuned,
                                  KernelFunction tune_linear, KernelFunction tune_linear_silu_mul,
-                                 KernelFunction rope_and_cache, KernelFunction attention) {
+                                 KernelFunction rope_and_cache, KernelFunction attention,
+                                 KernelFunction rope_and_cache_bf16,
+                                 KernelFunction attention_bf16) {
   KernelTable table{};
   const auto at = [&](KernelId id) -> KernelEntry& { return table[static_cast<std::size_t>(id)]; };
   at(KernelId::kScatterI32) = {run_scatter_i32, Cut::kNone};
@@ -64,6 +66,8 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kSampleProcessed) = {run_sample_processed_with<Scans>, Cut::kEven};
   at(KernelId::kCountSampled) = {run_count_sampled, Cut::kNone};
   at(KernelId::kScoreRanked) = {run_score_ranked_with<Scans>, Cut::kEven};
+  at(KernelId::kRopeAndCacheBf16) = {rope_and_cache_bf16, Cut::kEven};
+  at(KernelId::kAttentionBf16) = {attention_bf16, Cut::kFine};
   return table;
 }
 
@@ -72,7 +76,8 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
                                isa::run_linear_silu_mul, isa::run_linear_tuned,             \
                                isa::run_linear_silu_mul_tuned, isa::run_tune_linear,        \
                                isa::run_tune_linear_silu_mul, isa::run_rope_and_cache,      \
-                               isa::run_attention)
+                               isa::run_attention, isa::run_rope_and_cache_bf16,            \
+                               isa::run_attention_bf16)
 
 constexpr KernelTable kPortable = HELIOS_TABLE(portable);
 #ifdef HELIOS_X86

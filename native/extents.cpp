@@ -39,6 +39,8 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
     case KernelId::kSampleProcessed: return check_sample_processed(checker);
     case KernelId::kCountSampled: check_count_sampled(checker); return 0;
     case KernelId::kScoreRanked: return check_score_ranked(checker);
+    case KernelId::kRopeAndCacheBf16: return check_rope_and_cache_bf16(checker);
+    case KernelId::kAttentionBf16: return check_attention_bf16(checker);
   }
   return 0;
 }

@@ -4,3 +4,4 @@
 #pragma once
 
 #define HELIOS_INLINE inline __attribute__((always_inline))
+#define HELIOS_NOINLINE __attribute__((noinline))

@@ -19,6 +19,8 @@ void check_linear_silu_mul_tuned(const LaunchChecker& c);
 void check_tune_linear_silu_mul(const LaunchChecker& c);
 std::uint64_t check_rope_and_cache(const LaunchChecker& c);
 std::uint64_t check_attention(const LaunchChecker& c);
+std::uint64_t check_rope_and_cache_bf16(const LaunchChecker& c);
+std::uint64_t check_attention_bf16(const LaunchChecker& c);
 void check_select_last(const LaunchChecker& c);
 
 // request_extents.cpp

@@ -38,15 +38,14 @@ std::int64_t LaunchChecker::multiple(int attribute, std::int64_t of) const {
 }
 
 Format LaunchChecker::format(int attribute, int width_attribute) const {
-  const auto value = static_cast<Format>(choice(attribute, 0, 3));
-  if (is_quantised(value)) multiple(width_attribute, kBlock);
+  const auto value = static_cast<Format>(choice(attribute, 0, 4));
+  multiple(width_attribute, width_multiple(value));
   return value;
 }
 
 Packing LaunchChecker::packing(int attribute, int width_attribute) const {
-  const auto value = static_cast<Packing>(choice(attribute, 2, 8));
-  if (is_quantised(value)) multiple(width_attribute, kBlock);
-  if (value == Packing::kTile16Bf16) multiple(width_attribute, 2);
+  const auto value = static_cast<Packing>(choice(attribute, 2, 9));
+  multiple(width_attribute, width_multiple(value));
   return value;
 }
 
@@ -84,14 +83,16 @@ void LaunchChecker::weight(int operand, Packing packing, std::int64_t outputs,
   if (!present(operand)) require(operand, 1, 4);
   const Wide tiles = static_cast<Wide>(ceil_divide(outputs, kTileOutputs));
   require_nbytes(operand, tiles * static_cast<Wide>(tile_nbytes(packing, width)),
-                 packing == Packing::kTile16F32 ? 4 : 2);
+                 packing == Packing::kTile16F32 || packing == Packing::kTile16Q4Pairs ? 4 : 2);
 }
 
 void LaunchChecker::activation_fits(int attribute, Packing packing) const {
   const auto format = static_cast<Format>(launch_.integer(attribute));
-  const bool fits = is_quantised(packing)              ? is_quantised(format)
-                    : packing == Packing::kTile16Bf16 ? !is_quantised(format)
-                                                       : format == Format::kF32;
+  const bool pairs = packing == Packing::kTile16Q4Pairs;
+  const bool fits = pairs || format == Format::kQ8Pairs ? pairs && format == Format::kQ8Pairs
+                    : is_quantised(packing)             ? is_quantised(format)
+                    : packing == Packing::kTile16Bf16   ? !is_quantised(format)
+                                                        : format == Format::kF32;
   if (!fits) refuse(attribute, "doesn't go with the packing");
 }
 

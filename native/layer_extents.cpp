@@ -1,6 +1,6 @@
 // The checks of what a forward pass launches, a function a kernel.
 #include "kernel_extents.h"
-#include "kernels/attention.h"
+#include "kernels/attention_bf16.h"
 
 namespace helios {
 
@@ -112,6 +112,14 @@ Heads check_heads(const LaunchChecker& c, Operand qkv, Operand k_plane, Operand 
   return h;
 }
 
+// Planes of pairs: whole ones, aligned as such.
+template <class Operand>
+void check_pairs(const LaunchChecker& c, Operand k_plane, Operand v_plane) {
+  c.multiple(rope_and_cache_bf16::kPageTokens, 2);
+  c.require(k_plane, 1, 4);
+  c.require(v_plane, 1, 4);
+}
+
 }  // namespace
 
 std::uint64_t check_rope_and_cache(const LaunchChecker& c) {
@@ -125,19 +133,43 @@ std::uint64_t check_rope_and_cache(const LaunchChecker& c) {
   return c.scratch(static_cast<std::uint64_t>(h.head_dim) * sizeof(float));
 }
 
-std::uint64_t check_attention(const LaunchChecker& c) {
+std::uint64_t check_rope_and_cache_bf16(const LaunchChecker& c) {
+  check_pairs(c, rope_and_cache_bf16::kKPlane, rope_and_cache_bf16::kVPlane);
+  return check_rope_and_cache(c);
+}
+
+namespace {
+
+// Everything but the scratch.
+Heads check_attending(const LaunchChecker& c) {
   using namespace attention;
   const Heads h = check_heads(c, kQkv, kKPlane, kVPlane, kPageTable);
   c.require(kPositions, h.rows, 4);
   c.require(kSlot, h.rows, 4);
   c.count(kWindow, 0);
-  const auto format = static_cast<Format>(c.choice(kFormat, 0, 3));
+  const auto format = static_cast<Format>(c.choice(kFormat, 0, 4));
   const std::int64_t heads = h.q_heads / h.kv_heads;
-  if (is_quantised(format) && heads * h.head_dim % kBlock != 0) {
-    c.refuse(kHeadDim, "times the query heads of a key head must be a multiple of 32 for q8");
+  if (heads * h.head_dim % width_multiple(format) != 0) {
+    c.refuse(kHeadDim, "times the query heads of a key head must be a multiple of " +
+                           std::to_string(width_multiple(format)) +
+                           (format == Format::kQ8Pairs ? " for q8 pairs" : " for q8"));
   }
   c.activation(kOut, h.rows, format, h.q_heads * h.head_dim);
-  const AttentionScratch scratch(heads, h.head_dim, h.page_tokens);
+  return h;
+}
+
+}  // namespace
+
+std::uint64_t check_attention(const LaunchChecker& c) {
+  const Heads h = check_attending(c);
+  const AttentionScratch scratch(h.q_heads / h.kv_heads, h.head_dim, h.page_tokens);
+  return c.scratch(static_cast<std::uint64_t>(scratch.floats) * sizeof(float));
+}
+
+std::uint64_t check_attention_bf16(const LaunchChecker& c) {
+  check_pairs(c, attention_bf16::kKPlane, attention_bf16::kVPlane);
+  const Heads h = check_attending(c);
+  const Bf16AttentionScratch scratch(h.q_heads / h.kv_heads, h.head_dim, h.page_tokens);
   return c.scratch(static_cast<std::uint64_t>(scratch.floats) * sizeof(float));
 }
 

@@ -11,6 +11,8 @@ namespace helios {
 
 inline constexpr int kTileOutputs = 16;
 inline constexpr int kBlock = 32;
+// Two neighbouring blocks, which share what is in floating point.
+inline constexpr int kPair = 2 * kBlock;
 
 // Numbers of the schema's `Packing` enum.
 enum class Packing : std::int64_t {
@@ -21,16 +23,34 @@ enum class Packing : std::int64_t {
   kTile16Q4_0 = 6,
   kTile16Q4_1 = 7,
   kTile16Q6_K = 8,
+  kTile16Q4Pairs = 9,
 };
 
 // Values of `format` attributes.
-enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2, kQ16 = 3 };
+enum class Format : std::int64_t { kF32 = 0, kBf16 = 1, kQ8 = 2, kQ16 = 3, kQ8Pairs = 4 };
 
 HELIOS_INLINE constexpr bool is_quantised(Format format) { return format >= Format::kQ8; }
 
 HELIOS_INLINE constexpr bool is_quantised(Packing packing) { return packing >= Packing::kTile16Q8_0; }
 
 HELIOS_INLINE constexpr std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// What the width of a row or of a matrix is a multiple of.
+HELIOS_INLINE constexpr std::int64_t width_multiple(Format format) {
+  return format == Format::kQ8Pairs ? kPair : is_quantised(format) ? kBlock : 1;
+}
+HELIOS_INLINE constexpr std::int64_t width_multiple(Packing packing) {
+  if (packing == Packing::kTile16Q4Pairs) return kPair;
+  return is_quantised(packing) ? kBlock : packing == Packing::kTile16Bf16 ? 2 : 1;
+}
+
+// Bytes of a tile's codes, scales and minima of a pair of blocks.
+inline constexpr std::int64_t kPairNbytes = 512 + 64 + 64;
+
+// Bytes of a tile's flags: one a pair, up to a multiple of four.
+HELIOS_INLINE constexpr std::int64_t flags_nbytes(std::int64_t pairs) {
+  return ceil_divide(pairs, 4) * 4;
+}
 
 // Bytes of `width` weights of 16 outputs, all planes together. `width` is a multiple of what the
 // packing asks for.
@@ -44,6 +64,8 @@ HELIOS_INLINE constexpr std::int64_t tile_nbytes(Packing packing, std::int64_t w
     case Packing::kTile16Q4_0: return blocks * (256 + 32);
     case Packing::kTile16Q4_1: return blocks * (256 + 32 + 32);
     case Packing::kTile16Q6_K: return blocks * (512 + 32 + 32);
+    case Packing::kTile16Q4Pairs:
+      return width / kPair * kPairNbytes + kTileOutputs * 4 + flags_nbytes(width / kPair);
   }
   return 0;
 }
@@ -54,6 +76,7 @@ HELIOS_INLINE constexpr std::int64_t row_nbytes(Format format, std::int64_t widt
     case Format::kBf16: return 2 * width;
     case Format::kQ8: return width + 8 * (width / kBlock);
     case Format::kQ16: return 2 * width + 8 * (width / kBlock);
+    case Format::kQ8Pairs: return width + 20 * (width / kPair);
   }
   return 0;
 }

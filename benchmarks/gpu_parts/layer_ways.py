@@ -22,7 +22,7 @@ from ignition.kernels.cuda.launches import (
 from ignition.kernels.cuda.lowerings import LOWERINGS
 from ignition.kernels.cuda.lowerings.fusions import FUSIONS
 
-ROWS_BF16 = 9
+ROWS_BF16 = 10
 PAGE_TOKENS = 64
 CONTEXT_TOKENS = 192
 LANES = 8

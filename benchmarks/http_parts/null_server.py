@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from helios.server.server import Server, ServerOptions
+from helios.worker.launch import start
 from helios.worker.options import WorkerOptions
 
 _WORKER = Path(__file__).with_name("null_worker.py")
@@ -18,7 +19,8 @@ def main(core: str, board: str, round_ms: str, slots: str, http_workers: str) ->
     )
     command = (sys.executable, str(_WORKER), board, round_ms)
     options = ServerOptions("127.0.0.1", 0, worker, http_workers=int(http_workers))
-    Server(options, lambda line: print(line, flush=True), worker_command=command).start()
+    worker_process = start(command=command, door=True)
+    Server(options, lambda line: print(line, flush=True), worker=worker_process).start()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A model worker whose device computes nothing: `null_worker.py BOARD ROUND_MS FD[,DOOR] OPTIONS`.
+"""A model worker whose device computes nothing: `null_worker.py BOARD ROUND_MS FD[,DOOR]`.
 
 Everything else is the real worker: its loop, scheduler, packing, records and socket. A round takes
 ROUND_MS of sleep (0: none), since a device that needs no time is no device. BOARD is a file of two
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import gc
 import mmap
+import socket
 import struct
 import sys
 import time
 from pathlib import Path
-
-import msgspec
 
 from helios.core import OpenedCore
 from helios.runtime.devices.scripted import ScriptedDevice
@@ -23,7 +22,7 @@ from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
 from helios.worker.messages import WorkerReady
 from helios.worker.model_worker import ModelWorker
-from helios.worker.options import WorkerOptions
+from helios.worker.order import receive_order
 from helios.worker.process import open_channel
 from helios.worker.served_core import open_served_core
 
@@ -60,10 +59,13 @@ class PacedDevice(ScriptedDevice):
         return answered
 
 
-def main(board: str, round_ms: str, descriptors: str, encoded: str) -> None:
+def main(board: str, round_ms: str, descriptors: str) -> None:
     """Serves until the client goes."""
-    options = msgspec.json.decode(encoded, type=WorkerOptions)
-    channel = open_channel(descriptors)
+    first, *doors = (socket.socket(fileno=int(one)) for one in descriptors.split(","))
+    options = receive_order(first)
+    if options is None:
+        return
+    channel = open_channel(first, doors)
     core = open_served_core(options)
     rank = deployed_rank(core, options.target)
     manifest = read_manifest(core, rank)

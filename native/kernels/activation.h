@@ -110,6 +110,72 @@ HELIOS_INLINE void write_four_blocks(std::byte* row, std::int64_t width, std::in
   __builtin_memcpy(at + 4 * (width / kBlock), &sums, sizeof sums);
 }
 
+using IntFour = std::int32_t __attribute__((vector_size(16)));
+using ShortFour = std::int16_t __attribute__((vector_size(8)));
+
+// One pair of blocks or two. Each block has its largest magnitude's share of the pair's as an
+// integer, so that the pair has one scale in floating point; shares are rounded up, so that no code
+// exceeds 127.
+template <int Pairs>
+HELIOS_INLINE void write_q8_pairs(std::byte* row, std::int64_t width, std::int64_t offset,
+                                  const float* values) {
+  constexpr float kSteps = 127.0f * 32767.0f;
+  constexpr int kBlocks = 2 * Pairs;
+  const auto part = [values](int block, int half) {
+    return load(values + block % kBlocks * kBlock + half * kLanes);
+  };
+  Floats vectors[4];
+  for (int i = 0; i < 4; ++i) {
+    vectors[i] = maximum(absolute(part(i, 0)), absolute(part(i, 1)));
+  }
+  float results[4];
+  largest_of_four(vectors, results);
+  const auto magnitudes = read_as<FloatFour>(results);
+  const FloatFour others{magnitudes[1], magnitudes[0], magnitudes[3], magnitudes[2]};
+  const FloatFour tops = magnitudes > others ? magnitudes : others;
+  const FloatFour steps = kSteps / tops;
+  // Also false for a number of steps that overflows: such a pair is zero.
+  const auto usable = steps < 3.0e38f && steps > 0.0f;
+  const FloatFour none{};
+  const FloatFour exact = usable ? magnitudes * (steps * (1.0f / 127.0f)) : none;
+  const IntFour above = __builtin_convertvector(exact, IntFour) + 1;
+  const IntFour most = IntFour{} + 32767;
+  const IntFour shares = above > most ? most : above;
+  const FloatFour factors =
+      usable ? steps / __builtin_convertvector(shares, FloatFour) : none;
+  const Floats rounder = broadcast(kRounder);
+  Floats codes[kBlocks][2];
+  for (int i = 0; i < 4; ++i) {
+    if (i < kBlocks) {
+      const Floats factor = broadcast(factors[i]);
+      for (int half = 0; half < 2; ++half) codes[i][half] = part(i, half) * factor + rounder;
+    }
+    const Floats* both = codes[i % kBlocks];
+    vectors[i] = (both[0] - rounder) + (both[1] - rounder);
+  }
+  for (int p = 0; p < Pairs; ++p) {
+    auto* out = reinterpret_cast<std::int8_t*>(row) + offset + p * kPair;
+    store_rounded_by_fours(out, codes[2 * p][0], codes[2 * p + 1][0]);
+    store_rounded_by_fours(out + kBlock, codes[2 * p][1], codes[2 * p + 1][1]);
+  }
+  total_of_four(vectors, results);
+  const auto totals = read_as<FloatFour>(results);
+  // Not so where a value isn't a number.
+  const auto counted = totals < 8192.0f && totals > -8192.0f;
+  const IntFour sums = __builtin_convertvector(counted ? totals : none, IntFour);
+  const IntFour shared = (sums * shares + 16384) >> 15;
+  const IntFour starts = -8 * sums;
+  const ShortFour short_shares = __builtin_convertvector(shares, ShortFour);
+  const ShortFour short_sums = __builtin_convertvector(shared, ShortFour);
+  const float scales[2] = {tops[0] * (32768.0f / kSteps), tops[2] * (32768.0f / kSteps)};
+  const std::int64_t pairs = width / kPair;
+  std::byte* at = row + width + 4 * (offset / kPair);
+  __builtin_memcpy(at, scales, 4 * Pairs);
+  __builtin_memcpy(at + 4 * pairs, &short_shares, 4 * Pairs);
+  __builtin_memcpy(at + 8 * pairs, &short_sums, 4 * Pairs);
+  __builtin_memcpy(at + 12 * pairs + 4 * (offset / kPair), &starts, 8 * Pairs);
+}
+
 HELIOS_INLINE void write_activation(Format format, std::byte* row, std::int64_t width,
                                     std::int64_t offset, const float* values,
                                     std::int64_t count) {
@@ -129,6 +195,12 @@ HELIOS_INLINE void write_activation(Format format, std::byte* row, std::int64_t 
     for (; i < count; i += kBlock) {
       write_q16_block(row, width, offset + i, load(values + i), load(values + i + 16));
     }
+  } else if (format == Format::kQ8Pairs) {
+    std::int64_t i = 0;
+    for (; i + 2 * kPair <= count; i += 2 * kPair) {
+      write_q8_pairs<2>(row, width, offset + i, values + i);
+    }
+    if (i < count) write_q8_pairs<1>(row, width, offset + i, values + i);
   } else if (format == Format::kBf16) {
     auto* out = reinterpret_cast<std::uint16_t*>(row) + offset;
     for (std::int64_t i = 0; i < count; i += kLanes) {

@@ -27,8 +27,9 @@ class TileRun {
   TileRun(const Attention& attention, const Piece& piece)
       : a_(attention),
         g_(attention.g),
+        layout_(g_.heads(), g_.head_dim, g_.page_tokens),
         scratch_(reinterpret_cast<float*>(piece.scratch)),
-        page_(scratch_ + attention.layout.page),
+        page_(scratch_ + layout_.page),
         ahead_(attention, piece) {
     // From here on every page's turn brings the one after it.
     prefetch_page(ahead_.next(), g_.page_elements());
@@ -57,7 +58,7 @@ class TileRun {
 
  private:
   Tile begin(const Item& item) const {
-    const AttentionScratch& at = a_.layout;
+    const AttentionScratch& at = layout_;
     const std::int64_t count = item.rows * g_.heads();
     const std::int64_t lanes = AttentionScratch::padded(count);
     const Tile tile{item.rows,
@@ -97,7 +98,7 @@ class TileRun {
       tile.queries = query(item, 0);
       return tile;
     }
-    float* copy = scratch_ + a_.layout.queries;
+    float* copy = scratch_ + layout_.queries;
     const std::int64_t piece = g_.heads() * g_.head_dim;
     for (std::int64_t r = 0; r < tile.rows; ++r, copy += piece) {
       const float* from = query(item, r);
@@ -110,7 +111,7 @@ class TileRun {
 
   Tile many_queries(const Item& item) const {
     const Tile tile = begin(item);
-    float* out = scratch_ + a_.layout.queries;
+    float* out = scratch_ + layout_.queries;
     for (std::int64_t i = 0; i < g_.head_dim * tile.lanes; i += kLanes) {
       store(tile.mixed + i, zeros());
     }
@@ -140,7 +141,7 @@ class TileRun {
 
   // [head_dim][lanes] to [queries][head_dim], by way of the queries' room.
   void transpose_output(Tile& tile) const {
-    float* out = scratch_ + a_.layout.queries;
+    float* out = scratch_ + layout_.queries;
     for (std::int64_t q = 0; q < tile.lanes; q += kLanes) {
       std::int64_t d = 0;
       for (; d + kLanes <= g_.head_dim; d += kLanes) {
@@ -166,17 +167,20 @@ class TileRun {
     float* other = scores + kFewQueries * g_.padded_page_tokens;
     PageElements elements = a_.page(item.row, item.first_page, item.kv_head);
     PageElements ahead = ahead_.next();
-    score_few(g_, tile, elements, ahead, page_, scores);
+    score_few(g_, tile, elements, ahead, 0, page_, scores);
     for (std::int64_t n = item.first_page; n < item.end_page; ++n) {
       const QuerySpans spans = query_spans(g_, tile, n * g_.page_tokens);
-      softmax_step(g_, tile, spans, scores);
       const PageElements now = elements;
+      // What is prefetched with the softmax.
+      const std::int64_t asked = g_.page_elements() / 4;
       if (n + 1 < item.end_page) {
         elements = a_.page(item.row, n + 1, item.kv_head);
         ahead = ahead_.next();
-        score_few(g_, tile, elements, ahead, page_, other);
+        softmax_step(g_, tile, spans, ahead.keys, asked, scores);
+        score_few(g_, tile, elements, ahead, asked, page_, other);
         mix_few(g_, tile, spans, now, elements.keys != nullptr ? elements : ahead, page_, scores);
       } else {
+        softmax_step(g_, tile, spans, ahead.values, asked, scores);
         mix_few(g_, tile, spans, now, ahead, page_, scores);
       }
       float* const used = scores;
@@ -207,6 +211,7 @@ class TileRun {
 
   const Attention& a_;
   const Geometry& g_;
+  const AttentionScratch layout_;
   float* scratch_;
   float* page_;
   PagesAhead ahead_;
@@ -215,7 +220,7 @@ class TileRun {
 }  // namespace
 
 void run_attention(const Launch& launch, const Piece& piece) {
-  const Attention attention(launch);
+  const Attention attention(launch, kTileQueries);
   Items items(attention, piece);
   Item item;
   if (!items.next(item)) return;

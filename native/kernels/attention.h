@@ -13,10 +13,14 @@ inline constexpr std::int64_t kTileQueries = 96;
 // Tiles of no more queries than this have them beside each other, larger ones in vectors of 16.
 inline constexpr std::int64_t kFewQueries = 12;
 
+// Rows of the largest tile of so many queries.
+HELIOS_INLINE constexpr std::int64_t tile_rows_of(std::int64_t queries, std::int64_t heads_per_kv) {
+  return queries / heads_per_kv > 1 ? queries / heads_per_kv : 1;
+}
+
 struct AttentionScratch {
   HELIOS_INLINE static constexpr std::int64_t padded(std::int64_t n) { return (n + 15) / 16 * 16; }
 
-  std::int64_t tile_rows;
   std::int64_t lanes;  // queries of the largest tile, rounded up to 16
   // Offsets in floats, each a multiple of 16.
   std::int64_t queries;      // [head_dim][lanes], or [queries][head_dim] where they are few
@@ -33,8 +37,7 @@ struct AttentionScratch {
 
   HELIOS_INLINE constexpr AttentionScratch(std::int64_t heads_per_kv, std::int64_t head_dim,
                                            std::int64_t page_tokens) {
-    tile_rows = kTileQueries / heads_per_kv > 1 ? kTileQueries / heads_per_kv : 1;
-    lanes = padded(tile_rows * heads_per_kv);
+    lanes = padded(tile_rows_of(kTileQueries, heads_per_kv) * heads_per_kv);
     queries = 0;
     scores = queries + padded(head_dim) * lanes;
     mixed = scores + padded(page_tokens) * lanes;

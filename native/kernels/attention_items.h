@@ -1,5 +1,6 @@
-// An attention launch as the kernel walks it: its operands, its items (query tiles, each with one
-// key/value head), and the pages that a piece will read. Used by attention.cpp alone.
+// An attention launch as a kernel walks it: its operands, its items (query tiles, each with one
+// key/value head), and the pages that a piece will read. Used by attention.cpp and
+// attention_bf16.cpp, whose operands and attributes are the same.
 #pragma once
 
 #include "../catalogue.h"
@@ -12,7 +13,7 @@ namespace helios::HELIOS_ISA {
 struct Attention {
   const Launch& launch;
   Geometry g;
-  AttentionScratch layout;
+  std::int64_t most_rows;  // of a tile
   PageTable table;
   Format format;
   const float* qkv;
@@ -21,7 +22,7 @@ struct Attention {
   const std::uint16_t* keys;
   const std::uint16_t* values;
 
-  explicit Attention(const Launch& source)
+  Attention(const Launch& source, std::int64_t tile_queries)
       : launch(source),
         g{source.integer(attention::kQHeads),
           source.integer(attention::kKvHeads),
@@ -30,7 +31,7 @@ struct Attention {
           AttentionScratch::padded(source.integer(attention::kPageTokens)),
           source.integer(attention::kWindow),
           source.real(attention::kScale)},
-        layout(g.heads(), g.head_dim, g.page_tokens),
+        most_rows(tile_rows_of(tile_queries, g.heads())),
         table(page_table(source, attention::kPageTable, attention::kKPlane, attention::kVPlane,
                          g.kv_heads * g.head_dim, g.page_tokens,
                          source.integer(attention::kTablePages))),
@@ -51,7 +52,7 @@ struct Attention {
   std::int64_t tile_rows(std::int64_t row, std::int64_t rows) const {
     std::int64_t count = 1;
     if (!live(row)) return count;
-    while (count < layout.tile_rows && row + count < rows && live(row + count) &&
+    while (count < most_rows && row + count < rows && live(row + count) &&
            slots[row + count] == slots[row] &&
            positions[row + count] == positions[row] + count) {
       ++count;
@@ -77,7 +78,8 @@ struct Item {
   std::int64_t end_page;
 };
 
-// Walks the items of a piece in order.
+// Walks the items of a piece in order. They are dealt out there and back, since the later ones of a
+// prompt have more pages.
 class Items {
  public:
   Items(const Attention& attention, const Piece& piece)
@@ -93,7 +95,10 @@ class Items {
         tile_rows_ = attention_.tile_rows(row_, rows_);
         head_ = 0;
       }
-      if (++index_ % piece_.count == piece_.index) break;
+      ++index_;
+      const std::int64_t turn = index_ % piece_.count;
+      const bool back = index_ / piece_.count % 2 != 0;
+      if ((back ? piece_.count - 1 - turn : turn) == piece_.index) break;
     }
     item = {row_, tile_rows_, head_, 0, 0};
     if (!attention_.live(row_)) return true;

@@ -42,6 +42,18 @@ HELIOS_INLINE TokenSpan span_of(const Geometry& g, std::int64_t position, std::i
   return begin < end ? TokenSpan{begin, end} : TokenSpan{0, 0};
 }
 
+// Lanes of the 16 tokens from `token` on that lie before `bound`.
+HELIOS_INLINE int lanes_before(std::int64_t token, std::int64_t bound) {
+  const std::int64_t lanes = bound - token;
+  return static_cast<int>(lanes < 0 ? 0 : lanes < kLanes ? lanes : kLanes);
+}
+
+// Sixteen scores of a query; lanes outside its span hold `other`.
+HELIOS_INLINE Floats masked(Floats scores, std::int64_t token, TokenSpan span, Floats other) {
+  if (span.begin <= token && token + kLanes <= span.end) return scores;
+  return keep_lanes(scores, lanes_before(token, span.begin), lanes_before(token, span.end), other);
+}
+
 struct Tile {
   std::int64_t rows;
   std::int64_t position;  // of the first row; the others follow

@@ -29,10 +29,12 @@ struct QuerySpans {
 };
 
 // Dot products of `Queries` queries with 16 * Vectors keys. Several vectors are always whole, a
-// single one may be the page's ragged end.
+// single one may be the page's ragged end. The next page's keys are prefetched but for the first
+// `asked` elements.
 template <int Queries, int Vectors, class Elements>
 HELIOS_INLINE void score_vectors(const Geometry& g, const float* queries, Elements keys,
-                                 const PageElements& next, std::int64_t token, float* scores) {
+                                 const PageElements& next, std::int64_t asked, std::int64_t token,
+                                 float* scores) {
   Floats sums[Queries][Vectors];
   for (int q = 0; q < Queries; ++q) {
     for (int v = 0; v < Vectors; ++v) sums[q][v] = zeros();
@@ -40,7 +42,7 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const float* queries, Elemen
   for (std::int64_t d = 0; d < g.head_dim; ++d) {
     Floats key[Vectors];
     const std::int64_t first = d * g.page_tokens + token;
-    prefetch(next.keys + first);
+    if (first >= asked) prefetch(next.keys + first);
     for (int v = 0; v < Vectors; ++v) {
       const std::int64_t at = first + v * kLanes;
       key[v] = Vectors > 1 ? keys.all(at) : keys.up_to(at, g.page_tokens - token);
@@ -60,55 +62,46 @@ HELIOS_INLINE void score_vectors(const Geometry& g, const float* queries, Elemen
 
 template <int Queries, class Elements>
 inline void score_queries(const Geometry& g, const Tile& tile, std::int64_t first, Elements keys,
-                          const PageElements& next, float* scores) {
+                          const PageElements& next, std::int64_t asked, float* scores) {
   const float* queries = tile.queries + first * g.head_dim;
   float* out = scores + first * g.padded_page_tokens;
   std::int64_t token = 0;
   for (; token + 2 * kLanes <= g.page_tokens; token += 2 * kLanes) {
-    score_vectors<Queries, 2>(g, queries, keys, next, token, out);
+    score_vectors<Queries, 2>(g, queries, keys, next, asked, token, out);
   }
   for (; token < g.page_tokens; token += kLanes) {
-    score_vectors<Queries, 1>(g, queries, keys, next, token, out);
+    score_vectors<Queries, 1>(g, queries, keys, next, asked, token, out);
   }
 }
 
 template <class Elements>
 inline void score_page(const Geometry& g, const Tile& tile, Elements keys,
-                       const PageElements& next, float* scores) {
+                       const PageElements& next, std::int64_t asked, float* scores) {
   std::int64_t q = 0;
   if constexpr (kScoreQueries > 4) {
     for (; q + kScoreQueries <= tile.count; q += kScoreQueries) {
-      score_queries<kScoreQueries>(g, tile, q, keys, next, scores);
+      score_queries<kScoreQueries>(g, tile, q, keys, next, asked, scores);
     }
   }
   if constexpr (kScoreQueries >= 4) {
-    for (; q + 4 <= tile.count; q += 4) score_queries<4>(g, tile, q, keys, next, scores);
-    for (; q + 3 <= tile.count; q += 3) score_queries<3>(g, tile, q, keys, next, scores);
+    for (; q + 4 <= tile.count; q += 4) score_queries<4>(g, tile, q, keys, next, asked, scores);
+    for (; q + 3 <= tile.count; q += 3) score_queries<3>(g, tile, q, keys, next, asked, scores);
   }
   if constexpr (kScoreQueries >= 2) {
-    for (; q + 2 <= tile.count; q += 2) score_queries<2>(g, tile, q, keys, next, scores);
+    for (; q + 2 <= tile.count; q += 2) score_queries<2>(g, tile, q, keys, next, asked, scores);
   }
-  for (; q < tile.count; ++q) score_queries<1>(g, tile, q, keys, next, scores);
-}
-
-// Lanes of the 16 tokens from `token` on that lie before `bound`.
-HELIOS_INLINE int lanes_before(std::int64_t token, std::int64_t bound) {
-  const std::int64_t lanes = bound - token;
-  return static_cast<int>(lanes < 0 ? 0 : lanes < kLanes ? lanes : kLanes);
-}
-
-// Sixteen scores of a query; lanes outside its span hold `other`.
-HELIOS_INLINE Floats masked(Floats scores, std::int64_t token, TokenSpan span, Floats other) {
-  if (span.begin <= token && token + kLanes <= span.end) return scores;
-  return keep_lanes(scores, lanes_before(token, span.begin), lanes_before(token, span.end), other);
+  for (; q < tile.count; ++q) score_queries<1>(g, tile, q, keys, next, asked, scores);
 }
 
 // One online softmax step for every query of the tile: scores become weights, what earlier pages
-// left is scaled down to the new maximum. A query with an empty span stays as it is.
+// left is scaled down to the new maximum. A query with an empty span stays as it is. Meanwhile
+// `elements` elements from `ahead` on are prefetched: memory should never wait for arithmetic.
 inline void softmax_step(const Geometry& g, const Tile& tile, const QuerySpans& spans,
-                         float* scores) {
+                         const std::uint16_t* ahead, std::int64_t elements, float* scores) {
   const Floats lowest = broadcast(-kInfinity);
+  std::int64_t asked = 0;
   for (std::int64_t q = 0; q < tile.count; ++q, scores += g.padded_page_tokens) {
+    for (; asked * tile.count < elements * (q + 1); asked += 2 * kLanes) prefetch(ahead + asked);
     const TokenSpan span = spans.of[q];
     Floats highest = lowest;
     for (std::int64_t t = 0; t < g.page_tokens; t += kLanes) {
@@ -230,15 +223,15 @@ inline void mix_page(const Geometry& g, const Tile& tile, const QuerySpans& span
 
 // The three steps of a page. Scores of the next page can be computed before this one's are mixed.
 inline void score_few(const Geometry& g, const Tile& tile, const PageElements& elements,
-                      const PageElements& next, float* page, float* scores) {
+                      const PageElements& next, std::int64_t asked, float* page, float* scores) {
   if (elements.keys == nullptr) {  // the page has no place: its keys and values are zero
     const std::int64_t count = tile.count * g.padded_page_tokens;
     for (std::int64_t i = 0; i < count; ++i) scores[i] = 0.0f;
   } else if (tile.count > kScoreQueries) {
     widen_page(elements.keys, g.page_elements(), page);
-    score_page(g, tile, WidenedElements{page}, next, scores);
+    score_page(g, tile, WidenedElements{page}, next, asked, scores);
   } else {
-    score_page(g, tile, StoredElements{elements.keys}, next, scores);
+    score_page(g, tile, StoredElements{elements.keys}, next, asked, scores);
   }
 }
 

@@ -55,11 +55,47 @@ void unpack_blocks(Packing packing, const std::byte* table, std::int64_t tiles,
   }
 }
 
+// The same of a table whose blocks lie in pairs.
+void unpack_pairs(const std::byte* table, std::int64_t tiles, std::int64_t tile, int i,
+                  std::int64_t width, float scale, float* out) {
+  const std::int64_t pairs = width / kPair;
+  const float unit = read_as<float>(table + tiles * pairs * kPairNbytes +
+                                    4 * (tile * kTileOutputs + i));
+  const auto* flags = reinterpret_cast<const std::uint8_t*>(
+                          table + tiles * (pairs * kPairNbytes + kTileOutputs * 4)) +
+                      tile * flags_nbytes(pairs);
+  // The vector of codes, and the output's place in it.
+  const int half = i / 2 % 2;
+  const int place = i / 4 * 2 + i % 2;
+  for (std::int64_t k = 0; k < width; ++k) {
+    const std::byte* pair = table + (tile * pairs + k / kPair) * kPairNbytes;
+    const auto b = static_cast<int>(k / kBlock % 2);
+    const auto in_block = static_cast<int>(k % kBlock);
+    const int both = read_as<std::uint8_t>(pair + 128 * (in_block % 16 / 4) + 64 * half +
+                                           8 * place + 4 * b + in_block % 4);
+    const int code = in_block < 16 ? both & 15 : both >> 4;
+    if (flags[k / kPair] != 0) {
+      const float d = half_at(pair + 512 + 32 * b, i);
+      const float m = half_at(pair + 576 + 32 * b, i);
+      out[k] = (d * static_cast<float>(code) + m) * scale;
+      continue;
+    }
+    const std::byte* scales = pair + 512 + 2 * (2 * i + b);
+    const int value = read_as<std::int16_t>(scales) * (code - 8) +
+                      read_as<std::int16_t>(scales + 64);
+    out[k] = static_cast<float>(value) * unit * scale;
+  }
+}
+
 void unpack_row(Packing packing, const std::byte* table, std::int64_t vocab, std::int64_t n,
                 std::int64_t width, float scale, float* out) {
   const std::int64_t tiles = ceil_divide(vocab, kTileOutputs);
   const std::int64_t tile = n / kTileOutputs;
   const int i = static_cast<int>(n % kTileOutputs);
+  if (packing == Packing::kTile16Q4Pairs) {
+    unpack_pairs(table, tiles, tile, i, width, scale, out);
+    return;
+  }
   if (is_quantised(packing)) {
     unpack_blocks(packing, table, tiles, tile, i, width, scale, out);
     return;

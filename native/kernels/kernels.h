@@ -42,6 +42,8 @@ struct LogitScans {
   void run_tune_linear_silu_mul(const Launch&, const Piece&);    \
   void run_rope_and_cache(const Launch&, const Piece&);          \
   void run_attention(const Launch&, const Piece&);               \
+  void run_rope_and_cache_bf16(const Launch&, const Piece&);     \
+  void run_attention_bf16(const Launch&, const Piece&);          \
   extern const LogitScans kLogitScans;                           \
   }
 

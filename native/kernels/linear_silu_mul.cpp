@@ -32,7 +32,7 @@ struct GatedRows {
         prefetch_to_write(at + output * (p.out_format == Format::kBf16 ? 2 : 4));
         continue;
       }
-      const std::int64_t planes = p.out_format == Format::kQ8 ? 1 : 2;
+      const std::int64_t planes = p.out_format == Format::kQ16 ? 2 : 1;
       for (std::int64_t i = 0; i < planes; ++i) prefetch_to_write(at + i * p.outputs + output);
       const std::byte* scales = at + planes * p.outputs + output / kBlock * 4;
       prefetch_to_write(scales);
@@ -60,8 +60,10 @@ struct GatedRows {
 };
 
 void project(const GatedProjection& p, const Piece& piece, std::int32_t choice) {
-  // A q8 block takes two pairs of gate and up.
-  const int unit = is_quantised(p.out_format) ? 4 : 2;
+  // A q8 block takes two tiles of gate and two of up.
+  const int unit = is_quantised(p.out_format)
+                       ? static_cast<int>(2 * width_multiple(p.out_format) / kTileOutputs)
+                       : 2;
   const TileProduct& product = tile_product(p.matrix.packing, p.format);
   for_each_group(product, p.matrix, p.x, unit, piece, blocking(product, choice),
                  GatedRows{p, row_nbytes(p.out_format, p.outputs)});

@@ -1,10 +1,10 @@
-// `rope_and_cache`: per-head norms, rotary embedding, and the new keys and values into their page.
+// `rope_and_cache` and `rope_and_cache_bf16`: per-head norms, rotary embedding, and the new keys and values into their page.
 #include "../catalogue.h"
+#include "cached_pages.h"
 #include "kernels.h"
 #include "norm.h"
 #include "paging.h"
 #include "rotation.h"
-#include "transpose.h"
 
 namespace helios::HELIOS_ISA {
 namespace {
@@ -33,121 +33,149 @@ HELIOS_INLINE void normalise(float* head, std::int64_t head_dim, const float* we
   }
 }
 
-constexpr std::int64_t kTurnedTokens = 8;
+// A launch's operands, and what it does to one row.
+template <class Cache>
+class Rope {
+ public:
+  Rope(const Launch& launch, const Piece& piece)
+      : launch_(launch),
+        q_heads_(launch.integer(kQHeads)),
+        kv_heads_(launch.integer(kKvHeads)),
+        head_dim_(launch.integer(kHeadDim)),
+        page_tokens_(launch.integer(kPageTokens)),
+        width_((q_heads_ + 2 * kv_heads_) * head_dim_),
+        cache_{{kv_heads_, head_dim_, page_tokens_, launch.write<std::uint16_t>(kKPlane),
+                launch.write<std::uint16_t>(kVPlane)}},
+        table_(page_table(launch, kPageTable, kKPlane, kVPlane, kv_heads_ * head_dim_,
+                          page_tokens_, launch.integer(kTablePages))),
+        cosines_(reinterpret_cast<float*>(piece.scratch)),
+        sines_(cosines_ + head_dim_ / 2) {}
 
-struct Cache {
-  std::int64_t heads;
-  std::int64_t head_dim;
-  std::int64_t page_tokens;
-  std::uint16_t* k_plane;
-  std::uint16_t* v_plane;
-
-  HELIOS_INLINE std::int64_t base(std::int64_t page, std::int64_t head) const {
-    return (page * heads + head) * head_dim * page_tokens;
+  // Rows one after the other; tokens beside each other are stored together.
+  void run_rows(Range rows) {
+    TokenRun tokens{nullptr, width_, -1, 0, 0};
+    for (std::int64_t r = rows.begin; r < rows.end; ++r) {
+      if (!turn(r)) continue;
+      for (std::int64_t h = 0; h < kv_heads_; ++h) rotate_group(r, h);
+      const TokenRun own = place(r);
+      if (own.page < 0) continue;
+      if (tokens.count > 0 && tokens.count < kLanes && own.page == tokens.page &&
+          own.index == tokens.index + tokens.count &&
+          own.keys == tokens.keys + tokens.count * width_) {
+        ++tokens.count;
+        continue;
+      }
+      store(tokens);
+      tokens = own;
+    }
+    store(tokens);
   }
+
+  // One key/value head of a row after the other, with its query heads.
+  void run_heads(Range items) {
+    for (std::int64_t i = items.begin; i < items.end; ++i) {
+      const std::int64_t row = i / kv_heads_;
+      const std::int64_t head = i % kv_heads_;
+      if (!turn(row)) continue;
+      rotate_group(row, head);
+      const TokenRun own = place(row);
+      if (own.page >= 0) cache_.store(own, head);
+    }
+  }
+
+  std::int64_t kv_heads() const { return kv_heads_; }
+
+ private:
+  static constexpr auto kQkv = rope_and_cache::kQkv;
+  static constexpr auto kPageTable = rope_and_cache::kPageTable;
+  static constexpr auto kKPlane = rope_and_cache::kKPlane;
+  static constexpr auto kVPlane = rope_and_cache::kVPlane;
+  static constexpr auto kQHeads = rope_and_cache::kQHeads;
+  static constexpr auto kKvHeads = rope_and_cache::kKvHeads;
+  static constexpr auto kHeadDim = rope_and_cache::kHeadDim;
+  static constexpr auto kPageTokens = rope_and_cache::kPageTokens;
+  static constexpr auto kTablePages = rope_and_cache::kTablePages;
+
+  float* row(std::int64_t r) const { return launch_.write<float>(kQkv) + r * width_; }
+  std::int32_t position(std::int64_t r) const {
+    return launch_.read<std::int32_t>(rope_and_cache::kPositions)[r];
+  }
+
+  // Computes a row's angles, unless they are there; false where the row is inert.
+  bool turn(std::int64_t r) {
+    const std::int32_t now = position(r);
+    if (now < 0) return false;
+    if (now != turned_) {
+      rotations(now, launch_.read<float>(rope_and_cache::kInverseFrequency), head_dim_ / 2,
+                launch_.real(rope_and_cache::kAttentionFactor), cosines_, sines_);
+      turned_ = now;
+    }
+    return true;
+  }
+
+  void rotate_head(std::int64_t r, std::int64_t head, int norm) const {
+    float* at = row(r) + head * head_dim_;
+    const auto* weight = launch_.read<float>(norm);
+    if (weight != nullptr) {
+      normalise(at, head_dim_, weight, launch_.real(rope_and_cache::kEpsilon));
+    }
+    rotate(at, head_dim_ / 2, cosines_, sines_);
+  }
+
+  // The query heads of a key/value head, and its key.
+  void rotate_group(std::int64_t r, std::int64_t kv_head) const {
+    const std::int64_t heads = q_heads_ / kv_heads_;
+    for (std::int64_t h = kv_head * heads; h < (kv_head + 1) * heads; ++h) {
+      rotate_head(r, h, rope_and_cache::kQNorm);
+    }
+    rotate_head(r, q_heads_ + kv_head, rope_and_cache::kKNorm);
+  }
+
+  // Where a row's token goes; page -1 where it has no place.
+  TokenRun place(std::int64_t r) const {
+    const std::int32_t slot = launch_.read<std::int32_t>(rope_and_cache::kSlot)[r];
+    const std::int64_t page = table_.page_of(slot, position(r) / page_tokens_);
+    return {row(r) + q_heads_ * head_dim_, width_, page, position(r) % page_tokens_, 1};
+  }
+
+  void store(const TokenRun& tokens) const {
+    if (tokens.count == 0) return;
+    for (std::int64_t h = 0; h < kv_heads_; ++h) cache_.store(tokens, h);
+  }
+
+  const Launch& launch_;
+  std::int64_t q_heads_;
+  std::int64_t kv_heads_;
+  std::int64_t head_dim_;
+  std::int64_t page_tokens_;
+  std::int64_t width_;
+  Cache cache_;
+  PageTable table_;
+  float* cosines_;
+  float* sines_;
+  std::int32_t turned_ = -1;
 };
 
-// Tokens that are stored together: beside each other in one page, in consecutive rows.
-struct Run {
-  const float* keys;  // of the first row's first head; the values follow all keys
-  std::int64_t stride;
-  std::int64_t page;
-  std::int64_t index;
-  std::int64_t count;
-};
-
-// A page holds its keys transposed.
-void store_keys(const Cache& cache, const Run& run, std::int64_t head) {
-  const float* keys = run.keys + head * cache.head_dim;
-  std::uint16_t* out = cache.k_plane + cache.base(run.page, head) + run.index;
-  std::int64_t d = 0;
-  // Where there are enough tokens, sixteen elements of each are turned round in registers.
-  if (run.count >= kTurnedTokens) {
-    alignas(64) float block[kLanes * kLanes];
-    for (; d + kLanes <= cache.head_dim; d += kLanes) {
-      transpose_block(
-          [&](int i) { return keys + (i < run.count ? i : 0) * run.stride + d; }, block, kLanes);
-      for (int i = 0; i < kLanes; ++i) {
-        store_f16_up_to(out + (d + i) * cache.page_tokens, load(block + i * kLanes), run.count);
-      }
-    }
-  }
-  for (std::int64_t r = 0; r < run.count; ++r) {
-    for (std::int64_t e = d; e < cache.head_dim; e += kLanes) {
-      const std::int64_t left = cache.head_dim - e;
-      const std::int64_t count = left < kLanes ? left : std::int64_t{kLanes};
-      std::uint16_t elements[kLanes];
-      store_f16_up_to(elements, load_up_to(keys + r * run.stride + e, count), count);
-      for (std::int64_t i = 0; i < count; ++i) {
-        out[(e + i) * cache.page_tokens + r] = elements[i];
-      }
-    }
-  }
-}
-
-void store_run(const Cache& cache, const Run& run) {
-  for (std::int64_t h = 0; h < cache.heads; ++h) {
-    store_keys(cache, run, h);
-    const float* value = run.keys + (cache.heads + h) * cache.head_dim;
-    std::uint16_t* out =
-        cache.v_plane + cache.base(run.page, h) + run.index * cache.head_dim;
-    for (std::int64_t r = 0; r < run.count; ++r, value += run.stride, out += cache.head_dim) {
-      for (std::int64_t d = 0; d < cache.head_dim; d += kLanes) {
-        const std::int64_t count = cache.head_dim - d;
-        store_f16_up_to(out + d, load_up_to(value + d, count), count);
-      }
-    }
+template <class Cache>
+void run(const Launch& launch, const Piece& piece) {
+  Rope<Cache> rope(launch, piece);
+  const std::int64_t rows = launch.rows();
+  // Of few rows the heads are divided: a row alone would leave all workers but one idle.
+  if (rows < 2 * piece.count) {
+    rope.run_heads(piece.share(rows * rope.kv_heads()));
+  } else {
+    rope.run_rows(piece.share(rows));
   }
 }
 
 }  // namespace
 
 void run_rope_and_cache(const Launch& launch, const Piece& piece) {
-  using namespace rope_and_cache;
-  const std::int64_t q_heads = launch.integer(kQHeads);
-  const std::int64_t kv_heads = launch.integer(kKvHeads);
-  const std::int64_t head_dim = launch.integer(kHeadDim);
-  const std::int64_t page_tokens = launch.integer(kPageTokens);
-  const std::int64_t half = head_dim / 2;
-  const std::int64_t width = (q_heads + 2 * kv_heads) * head_dim;
-  const float epsilon = launch.real(kEpsilon);
-  const float factor = launch.real(kAttentionFactor);
-  const auto* positions = launch.read<std::int32_t>(kPositions);
-  const auto* slots = launch.read<std::int32_t>(kSlot);
-  const auto* q_norm = launch.read<float>(kQNorm);
-  const auto* k_norm = launch.read<float>(kKNorm);
-  const Cache cache{kv_heads, head_dim, page_tokens, launch.write<std::uint16_t>(kKPlane),
-                    launch.write<std::uint16_t>(kVPlane)};
-  const PageTable table = page_table(launch, kPageTable, kKPlane, kVPlane, kv_heads * head_dim,
-                                     page_tokens, launch.integer(kTablePages));
-  auto* cosines = reinterpret_cast<float*>(piece.scratch);
-  float* sines = cosines + half;
+  run<F16Cache>(launch, piece);
+}
 
-  const Range share = piece.share(launch.rows());
-  Run run{nullptr, width, -1, 0, 0};
-  for (std::int64_t r = share.begin; r < share.end; ++r) {
-    float* row = launch.write<float>(kQkv) + r * width;
-    const std::int32_t position = positions[r];
-    if (position < 0) continue;
-    rotations(position, launch.read<float>(kInverseFrequency), half, factor, cosines, sines);
-    for (std::int64_t h = 0; h < q_heads + kv_heads; ++h) {
-      const float* norm = h < q_heads ? q_norm : k_norm;
-      if (norm != nullptr) normalise(row + h * head_dim, head_dim, norm, epsilon);
-      rotate(row + h * head_dim, half, cosines, sines);
-    }
-    const std::int64_t page = table.page_of(slots[r], position / page_tokens);
-    if (page < 0) continue;
-    const std::int64_t index = position % page_tokens;
-    const float* keys = row + q_heads * head_dim;
-    if (run.count > 0 && run.count < kLanes && page == run.page &&
-        index == run.index + run.count && keys == run.keys + run.count * width) {
-      ++run.count;
-      continue;
-    }
-    store_run(cache, run);
-    run = {keys, width, page, index, 1};
-  }
-  store_run(cache, run);
+void run_rope_and_cache_bf16(const Launch& launch, const Piece& piece) {
+  run<PairCache>(launch, piece);
 }
 
 }  // namespace helios::HELIOS_ISA

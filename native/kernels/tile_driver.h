@@ -6,12 +6,15 @@
 
 #include "../launch.h"
 #include "block_products.h"
+#include "pair_products.h"
 #include "q6_k_products.h"
 #include "tile_products.h"
 
 namespace helios::HELIOS_ISA {
 
+// Tiles that are divided over workers together: four, or the epilogue's unit where that is more.
 inline constexpr int kGroupTiles = 4;
+inline constexpr int kMaximumTiles = 8;
 inline constexpr int kMaximumRows = 8;
 
 // Where a row block's sums go: tile after tile from `at`, rows `stride` floats apart; written, or
@@ -24,9 +27,9 @@ struct SumRows {
 
 // Sums of a row block and a group of tiles: [row][tile][output].
 struct alignas(64) GroupSums {
-  float at[kMaximumRows][kGroupTiles][kTileOutputs];
+  float at[kMaximumRows][kMaximumTiles][kTileOutputs];
 
-  HELIOS_INLINE SumRows rows() { return {at[0][0], kGroupTiles * kTileOutputs, false}; }
+  HELIOS_INLINE SumRows rows() { return {at[0][0], kMaximumTiles * kTileOutputs, false}; }
 };
 
 using MultiplyFunction = void (*)(const TileMatrix&, std::int64_t tile, const ActivationRows& rows,
@@ -101,6 +104,7 @@ inline const TileProduct& tile_product(Packing packing, Format format) {
     case Packing::kTile16F16: return kTileProduct<ProductF16>;
     case Packing::kTile16Bf16:
       return format == Format::kBf16 ? kTileProduct<ProductBf16> : kTileProduct<ProductBf16F32>;
+    case Packing::kTile16Q4Pairs: return kTileProduct<ProductPairs>;
     default:
       return format == Format::kQ8 ? quantised_product<1>(packing) : quantised_product<2>(packing);
   }
@@ -153,12 +157,13 @@ inline constexpr std::int64_t kNearNbytes = 2 << 20;
 // Runs an epilogue for all row blocks and tiles of this piece's share: for each first
 // `epilogue.begin(first_row, rows, first_tile, tiles, sums)`, which says where the sums go and may
 // ask for that memory; then, with the same arguments, `epilogue.finish`. Blocks start at multiples
-// of `unit` tiles (1, 2 or 4) and hold at least `unit`, at most kGroupTiles; so small that the
+// of `unit` tiles (1, 2, 4 or 8) and hold at least `unit`, at most a group; so small that the
 // processor writes one block's outputs while it computes the next.
 template <class Epilogue>
 HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& matrix,
                                   const ActivationMatrix& x, int unit, const Piece& piece,
                                   const Blocking& blocking, const Epilogue& epilogue) {
+  const int group = unit > kGroupTiles ? unit : kGroupTiles;
   GroupSums sums;
   // One block of rows, tiles [tile, tile + tiles).
   const auto block = [&](std::int64_t row, int rows, std::int64_t tile, int tiles,
@@ -173,7 +178,7 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
     }
     epilogue.finish(row, rows, tile, tiles, sums);
   };
-  // Up to kGroupTiles tiles and any rows, in row blocks of even size. All rows pass over the tiles
+  // Up to a group of tiles and any rows, in row blocks of even size. All rows pass over the tiles
   // of one step before the next one, so that its weights are read from the nearest cache.
   const auto run = [&](std::int64_t tile, std::int64_t end_tile, std::int64_t row,
                        std::int64_t end_row) {
@@ -205,19 +210,19 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
       const int step = rows > 1 && unit < 2 ? 2 : unit;
       const Range share = piece.share(ceil_divide(matrix.tiles, step));
       const std::int64_t end = smaller(share.end * step, matrix.tiles);
-      for (std::int64_t tile = share.begin * step; tile < end; tile += kGroupTiles) {
-        run(tile, smaller(tile + kGroupTiles, end), first, first + rows);
+      for (std::int64_t tile = share.begin * step; tile < end; tile += group) {
+        run(tile, smaller(tile + group, end), first, first + rows);
       }
       return;
     }
     const std::int64_t chunks = ceil_divide(rows, kChunkRows);
-    const std::int64_t groups = ceil_divide(matrix.tiles, kGroupTiles);
+    const std::int64_t groups = ceil_divide(matrix.tiles, group);
     const bool by_rows = matrix.tiles * tile_nbytes(matrix.packing, matrix.width) <= kNearNbytes;
     const Range share = piece.share(groups * chunks);
     for (std::int64_t item = share.begin; item < share.end; ++item) {
-      const std::int64_t tile = (by_rows ? item % groups : item / chunks) * kGroupTiles;
+      const std::int64_t tile = (by_rows ? item % groups : item / chunks) * group;
       const std::int64_t chunk = by_rows ? item / groups : item % chunks;
-      run(tile, smaller(tile + kGroupTiles, matrix.tiles), first + rows * chunk / chunks,
+      run(tile, smaller(tile + group, matrix.tiles), first + rows * chunk / chunks,
           first + rows * (chunk + 1) / chunks);
     }
   };

@@ -37,6 +37,19 @@ inline void fill_activations(Format format, std::byte* out, std::int64_t rows,
         std::memcpy(&bits, &value, sizeof bits);
         reinterpret_cast<std::uint16_t*>(row)[k] = static_cast<std::uint16_t>(bits >> 16);
       }
+    } else if (format == Format::kQ8Pairs) {
+      for (std::int64_t k = 0; k < width; ++k) {
+        reinterpret_cast<std::int8_t*>(row)[k] = static_cast<std::int8_t>(code(k));
+      }
+      const std::int64_t pairs = width / kPair;
+      auto* scales = reinterpret_cast<float*>(row + width);
+      auto* integers = reinterpret_cast<std::int16_t*>(scales + pairs);
+      for (std::int64_t p = 0; p < pairs; ++p) scales[p] = 0.0078125f;
+      for (std::int64_t b = 0; b < 2 * pairs; ++b) {
+        integers[b] = 32767;
+        integers[2 * pairs + b] = 64;
+        reinterpret_cast<std::int32_t*>(integers + 4 * pairs)[b] = -512;
+      }
     } else {
       const std::int64_t planes = format == Format::kQ8 ? 1 : 2;
       for (std::int64_t k = 0; k < planes * width; ++k) {

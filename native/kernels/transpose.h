@@ -45,7 +45,8 @@ template <class Row>
 HELIOS_INLINE void transpose_block(const Row& row, float* out, std::int64_t stride) {
   for (int i = 0; i < 16; ++i) {
     const float* from = row(i);
-    for (int j = 0; j < 16; ++j) out[j * stride + i] = from[j];
+    // Copied as bytes: pairs of bf16 are turned round as well.
+    for (int j = 0; j < 16; ++j) __builtin_memcpy(out + j * stride + i, from + j, 4);
   }
 }
 

@@ -80,6 +80,10 @@ HELIOS_INLINE void store_bf16_up_to(std::uint16_t* at, Floats value, std::int64_
   }
 }
 
+HELIOS_INLINE Pairs load_pairs_up_to(const std::uint16_t* at, std::int64_t count) {
+  return count >= kLanes ? load_pairs(at) : load_pairs_partial(at, static_cast<int>(count));
+}
+
 HELIOS_INLINE Floats load_f16_up_to(const std::uint16_t* at, std::int64_t count) {
   return count >= kLanes ? load_f16(at) : load_f16_partial(at, static_cast<int>(count));
 }
@@ -109,6 +113,21 @@ HELIOS_INLINE PowerParts power_parts(Floats x) {
   p = fused(p, r, broadcast(5.0000001201e-1f));
   p = fused(p * r, r, r) + broadcast(1.0f);
   return {shifted, p};
+}
+
+// 2^x for x up to 0 with a relative error of about 3e-6, 1 for 0; 0 below -126.5, NaN for NaN.
+HELIOS_INLINE Floats power_of_two_up_to_zero(Floats x) {
+  const Floats rounder = broadcast(12582912.0f);
+  const Floats clamped = maximum(broadcast(-127.0f), x);
+  const Floats shifted = clamped + rounder;
+  const Floats r = clamped - (shifted - rounder);
+  Floats p = broadcast(9.58285322e-3f);
+  p = fused(p, r, broadcast(5.59064262e-2f));
+  p = fused(p, r, broadcast(2.40240986e-1f));
+  p = fused(p, r, broadcast(6.93124193e-1f));
+  p = fused(p, r, broadcast(1.0f));
+  // The exponent field of 2^-127 is 0.
+  return p * power_of_two(shifted);
 }
 
 // e^x with a relative error of about 1e-7; 0 below -86, infinite above 88.7, NaN for NaN.

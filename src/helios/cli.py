@@ -1,213 +1,31 @@
-"""The `helios` command.
+"""The `helios` command: how it starts, and how it ends.
 
-Each command imports what it needs when it runs, so that help appears at once and serving loads
-nothing it doesn't use. What the commands do is in `cli_*`; here are their options and their ends:
-errors as one line with exit status 2, interrupts without a traceback.
+A server's model worker is started before anything else is done or imported, and plain command lines
+of a server are read without the library for it (`command_line`): both take as long as loading a
+model does. Everything else is `cli_commands`', which knows all commands. Errors are one line with
+exit status 2, interrupts end without a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
-
-from helios.cli_cores import inspect, verify
-from helios.cli_options import (
-    Accept,
-    AllowPrivateMirrors,
-    AllowUnknownPublisher,
-    CacheDir,
-    CacheMemory,
-    Core,
-    CoreKey,
-    GpuOrdinal,
-    InstructionSet,
-    MaxTokens,
-    MirrorTimeout,
-    OffloadMemory,
-    PromptCache,
-    PromptCacheSize,
-    PublisherKey,
-    Seed,
-    Target,
-    Temperature,
-    Threads,
-    keeping_options,
-    mirror_options,
-    opening_options,
-    running_options,
-)
-from helios.cli_serve import serve
-from helios.cli_trust import trust
 from helios.errors import HeliosError
-from helios.logs import log_to_stderr
-from helios.version import VERSION
-from helios.wording import escaped
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-app.add_typer(trust, name="trust")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"helios {VERSION}")
-        raise typer.Exit
-
-
-@app.callback()
-def common(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None:
-    """Serves prepared language models."""
-
-
-app.command()(serve)
-
-
-@app.command()
-def generate(
-    core: Core,
-    accept: Accept,
-    prompt: Annotated[str, typer.Argument(help="Text to continue.", show_default=False)],
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    target: Target = None,
-    device: GpuOrdinal = 0,
-    cache_memory: CacheMemory = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
-) -> None:
-    """Continue a text and print it as it grows."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
-    from helios.cli_chat import generate_text
-    from helios.frontend.prepare import GenerationOptions
-
-    wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    options = {**opening, **running, **keeping, "oracle": False}
-    generate_text(core, accept, prompt, wanted, options)
-
-
-@app.command()
-def chat(
-    core: Annotated[
-        Path | None, typer.Argument(help="The core's folder.", show_default=False)
-    ] = None,
-    accept: Annotated[
-        str | None, typer.Option(help="The publisher's namespace, exactly.", show_default=False)
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            help="Talk to a running server at this URL instead of a core; its API key is read from"
-            " HELIOS_API_KEY."
-        ),
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option(
-            help="Send this, print the answer, and end. Cut after about 1024 tokens, unless"
-            " --max-tokens says otherwise."
-        ),
-    ] = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    target: Target = None,
-    device: GpuOrdinal = 0,
-    cache_memory: CacheMemory = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
-) -> None:
-    """Talk to a core in the terminal, or to a running server."""
-    from helios.cli_chat import (
-        UNWATCHED_PIECES,
-        CoreSpeaker,
-        ServerSpeaker,
-        Speaker,
-        answer_once,
-        converse,
-    )
-    from helios.frontend.prepare import GenerationOptions
-
-    wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
-
-    def talk(speaker: Speaker) -> None:
-        if message is None:
-            converse(speaker, system)
-        else:
-            limit = UNWATCHED_PIECES if max_tokens is None else None
-            answer_once(speaker, message, system, limit)
-
-    if message is not None and not message.strip():
-        raise HeliosError("is empty", where="--message", remedy="Give it some text")
-    if (core is None) == (server is None):
-        raise HeliosError(
-            "one of CORE and --server is needed",
-            where="chat",
-            remedy="Give a core's folder with --accept, or a server's URL",
-        )
-    if server is not None:
-        talk(ServerSpeaker(server, wanted))
-        return
-    assert core is not None
-    if accept is None:
-        raise HeliosError(
-            "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
-        )
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
-    options = {**opening, **running, **keeping, "oracle": False}
-    with CoreSpeaker(core, accept, wanted, options) as speaker:
-        talk(speaker)
-
-
-app.command()(inspect)
-app.command()(verify)
 
 
 def main() -> None:
     """Runs the command; its exit status is 2 for errors and 130 for an interrupt."""
-    log_to_stderr()
     try:
-        app()
+        if not served(sys.argv[1:]):
+            _log_to_stderr()
+            from helios.cli_commands import app
+
+            app()
     except HeliosError as error:
+        from helios.wording import escaped
+
         # One line, and nothing that a terminal obeys: errors name what others wrote.
         print(f"helios: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
@@ -217,6 +35,35 @@ def main() -> None:
         # The reader of our output has gone; keep the interpreter from flushing into it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def served(arguments: Sequence[str]) -> bool:
+    """Serves, if that is what the arguments plainly ask for. False leaves them to `cli_commands`,
+    which says what is wrong with them if something is; nothing runs then."""
+    if arguments[:1] != ["serve"]:
+        return False
+    from helios import collector
+    from helios.worker.launch import start
+
+    # More HTTP processes come in by a door, which only costs a descriptor where there are none.
+    door = any(word.startswith("--http-workers") for word in arguments)
+    with start(door=door) as worker:
+        collector.rest()
+        _log_to_stderr()
+        from helios.cli_serve import asked_server, serve
+        from helios.command_line import read
+
+        given = read(asked_server, arguments[1:])
+        if given is None:
+            return False
+        serve(asked_server(**given), worker)
+    return True
+
+
+def _log_to_stderr() -> None:
+    from helios.logs import log_to_stderr
+
+    log_to_stderr()
 
 
 if __name__ == "__main__":

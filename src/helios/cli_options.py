@@ -1,4 +1,4 @@
-"""The options that several `helios` commands share, as Typer reads them, and what they amount to.
+"""The options that several `helios` commands share, and what they amount to.
 
 The commands themselves are in `cli`.
 """
@@ -8,146 +8,135 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from helios.command_line import Argument, Option
 
-Core = Annotated[Path, typer.Argument(help="The core's folder.", show_default=False)]
+Core = Annotated[Path, Argument("The core's folder.")]
 Accept = Annotated[
     str,
-    typer.Option(
-        help="The publisher's namespace, exactly: you trust it and take its licence terms.",
-        show_default=False,
+    Option(
+        "The publisher's namespace, exactly: you trust it and take its licence terms.",
     ),
 ]
 PublisherKey = Annotated[
     Path | None,
-    typer.Option(help="Public key file (PEM); only a core that it signed is opened."),
+    Option("Public key file (PEM); only a core that it signed is opened."),
 ]
 AllowUnknownPublisher = Annotated[
     bool,
-    typer.Option(
-        "--allow-unknown-publisher", help="Take a core whose key `helios trust` doesn't know."
-    ),
+    Option("Take a core whose key `helios trust` doesn't know.", name="--allow-unknown-publisher"),
 ]
 CoreKey = Annotated[
     Path | None,
-    typer.Option(help="Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
+    Option("Key file of a sealed core: 32 bytes, raw or in hexadecimal."),
 ]
 CacheDir = Annotated[
     Path | None,
-    typer.Option(
-        help="Where fetched resources are kept; default: HELIOS_CACHE or ~/.cache/helios."
-    ),
+    Option("Where fetched resources are kept; default: HELIOS_CACHE or ~/.cache/helios."),
 ]
 AllowPrivateMirrors = Annotated[
     bool,
-    typer.Option(
-        "--allow-private-mirrors", help="Fetch from this machine and private networks too."
-    ),
+    Option("Fetch from this machine and private networks too.", name="--allow-private-mirrors"),
 ]
 MirrorTimeout = Annotated[
     float | None,
-    typer.Option(
-        min=0.1, help="Seconds that a mirror may leave one without an answer; default: 5."
-    ),
+    Option(minimum=0.1, help="Seconds that a mirror may leave one without an answer; default: 5."),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Compute threads; default: the machine's cores.")
+    int | None, Option(minimum=1, help="Compute threads; default: the machine's cores.")
 ]
 InstructionSet = Annotated[
     str | None,
-    typer.Option("--isa", help="avx512, avx2 or portable; default: the widest there is."),
+    Option("avx512, avx2 or portable; default: the widest there is.", name="--isa"),
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
-        help="cpu, cuda, or a target that the core names, like cuda:sm_90; default: cpu where the"
-        " core has it.",
+    Option(
+        "cpu, cuda, or a target that the core names, like cuda:sm_90; default: cpu where the core"
+        " has it."
     ),
 ]
 GpuOrdinal = Annotated[
-    int, typer.Option("--device", min=0, help="Which GPU, counting from 0, on a cuda target.")
+    int, Option("Which GPU, counting from 0, on a cuda target.", name="--device", minimum=0)
 ]
 MaxActive = Annotated[
-    int | None, typer.Option(min=1, help="Requests that run at once; default: the core's.")
+    int | None, Option(minimum=1, help="Requests that run at once; default: the core's.")
 ]
 CacheMemory = Annotated[
     str | None,
-    typer.Option(
-        help="Attention cache, like 2GiB, or a share of what is free beside the model, like 25%;"
+    Option(
+        "Attention cache, like 2GiB, or a share of what is free beside the model, like 25%;"
         " default: by context and free memory, on a GPU 90%."
     ),
 ]
 Snapshots = Annotated[
     int | None,
-    typer.Option(
-        min=0,
+    Option(
+        minimum=0,
         help="Prompts' and answers' ends that are kept for reuse, in the cache's memory;"
         " default: two a request that can run.",
     ),
 ]
 PromptCache = Annotated[
     Path | None,
-    typer.Option(
-        help="Keep what prompts leave in this folder, for requests after a restart too. Whoever can"
+    Option(
+        "Keep what prompts leave in this folder, for requests after a restart too. Whoever can"
         " read it can tell what was prompted; default: nothing is kept.",
     ),
 ]
 PromptCacheSize = Annotated[
     str | None,
-    typer.Option(help="Most that --prompt-cache takes, like 50GB; default: 16GiB."),
+    Option("Most that --prompt-cache takes, like 50GB; default: 16GiB."),
 ]
 OffloadMemory = Annotated[
     str | None,
-    typer.Option(
-        help="Host memory, like 4GiB, for prompts that the cache has no room for; default: none.",
+    Option(
+        "Host memory, like 4GiB, for prompts that the cache has no room for; default: none.",
     ),
 ]
 SpeculativeWidth = Annotated[
     int | None,
-    typer.Option(
-        min=0, help="Most tokens a request verifies at once; 0 without speculation; default: all."
+    Option(
+        minimum=0,
+        help="Most tokens a request verifies at once; 0 without speculation; default: all.",
     ),
 ]
 HistoryDrafting = Annotated[
     bool,
-    typer.Option(
-        "--history-drafting",
-        help="Draft from a request's own text too, where the core"
-        " speculates and takes copied tokens.",
+    Option(
+        "Draft from a request's own text too, where the core speculates and takes copied tokens.",
+        name="--history-drafting",
     ),
 ]
 QueueCapacity = Annotated[
-    int | None, typer.Option(min=1, help="Requests that may wait; default: the core's, or 256.")
+    int | None, Option(minimum=1, help="Requests that may wait; default: the core's, or 256.")
 ]
 MaxStepMs = Annotated[
     float | None,
-    typer.Option(
-        help="Milliseconds between two tokens of a request that prompts of others may stretch it"
+    Option(
+        "Milliseconds between two tokens of a request that prompts of others may stretch it"
         " to; default: no bound, prompts go in short chunks."
     ),
 ]
 PrefillShare = Annotated[
     float,
-    typer.Option(
-        help="Share of the time that prompts take while other requests generate, 0.05 to 0.95."
-    ),
+    Option("Share of the time that prompts take while other requests generate, 0.05 to 0.95."),
 ]
 NoPrefixReuse = Annotated[
     bool,
-    typer.Option(
-        "--no-prefix-reuse", help="Compute every prompt, whatever of it an earlier request left."
+    Option(
+        "Compute every prompt, whatever of it an earlier request left.", name="--no-prefix-reuse"
     ),
 ]
 FrontendWorkers = Annotated[
     int | None,
-    typer.Option(min=1, help="Requests prepared at once; default: the core's, or 2."),
+    Option(minimum=1, help="Requests prepared at once; default: the core's, or 2."),
 ]
 NoOracle = Annotated[
-    bool, typer.Option("--no-oracle", help="Serve without replaying an oracle case first.")
+    bool, Option("Serve without replaying an oracle case first.", name="--no-oracle")
 ]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Most tokens to generate.")]
-Temperature = Annotated[float | None, typer.Option(help="0 takes the likeliest token each time.")]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+MaxTokens = Annotated[int | None, Option(minimum=1, help="Most tokens to generate.")]
+Temperature = Annotated[float | None, Option("0 takes the likeliest token each time.")]
+Seed = Annotated[int | None, Option("Equal seeds give equal answers.")]
 
 
 def opening_options(

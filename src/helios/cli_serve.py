@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Annotated
-
-import typer
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 from helios.cli_http_options import (
     DEFAULT_LIMITS,
@@ -69,37 +68,43 @@ from helios.cli_options import (
     opening_options,
     running_options,
 )
+from helios.command_line import Option
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 
+if TYPE_CHECKING:
+    from helios.server.server import ServerOptions
+    from helios.worker.launch import LaunchedWorker
+
 VllmMetrics = Annotated[
     bool,
-    typer.Option(
-        "--vllm-metrics",
-        help="Show metrics under vLLM's names too, for dashboards made for it.",
+    Option(
+        "Show metrics under vLLM's names too, for dashboards made for it.", name="--vllm-metrics"
     ),
 ]
 
 HttpWorkers = Annotated[
     int,
-    typer.Option(
-        min=1, max=64, help="Processes that speak HTTP; one keeps up with most models' tokens."
+    Option(
+        minimum=1,
+        maximum=64,
+        help="Processes that speak HTTP; one keeps up with most models' tokens.",
     ),
 ]
 StallTimeout = Annotated[
     float,
-    typer.Option(
-        help="Seconds without progress of the device, with work to do, after which /health says"
+    Option(
+        "Seconds without progress of the device, with work to do, after which /health says"
         " that the server is stalled.",
     ),
 ]
 
 
-def serve(
+def asked_server(
     core: Core,
     accept: Accept,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(minimum=0, maximum=65535, help="0 takes a free one.")] = 8000,
     threads: Threads = None,
     isa: InstructionSet = None,
     target: Target = None,
@@ -149,7 +154,7 @@ def serve(
     no_access_log: NoAccessLog = False,
     root_path: RootPath = "",
     forwarded_allow_ips: ForwardedAllowIps = "",
-) -> None:
+) -> ServerOptions:
     """Serve a core over HTTP, with the OpenAI API."""
     opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
     opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
@@ -162,7 +167,7 @@ def serve(
     from helios.server.options.access import read_keys
     from helios.server.options.liveness import LivenessOptions
     from helios.server.options.tls import tls_options
-    from helios.server.server import Server, ServerOptions
+    from helios.server.server import ServerOptions
     from helios.sizes import parse_size
     from helios.worker.options import WorkerOptions
 
@@ -208,15 +213,23 @@ def serve(
         logs=LogOptions(level=log_level, format=log_format),
         **keeping,
     )
-    options = ServerOptions(host, port, worker, frontend_workers, http, http_workers)
+    return ServerOptions(host, port, worker, frontend_workers, http, http_workers)
+
+
+def serve(options: ServerOptions, worker: LaunchedWorker | None = None) -> None:
+    """Serves until it is told to end, with a worker that has been started, if there is one. Raises
+    HeliosError where it can't; where lines of the log are JSON, it ends the process with such a
+    line and status 2 instead."""
+    from helios.server.server import Server
+
     try:
-        Server(options, report=_report).start()
+        Server(options, report=_report, worker=worker).start()
     except HeliosError as error:
-        if log_format == "text":
+        if options.logs.format == "text":
             raise  # the command says it, as every command does
         with logging_to_stderr(options.logs, "http"):
             logging.getLogger("helios").error(str(error))
-        raise typer.Exit(2) from error
+        sys.exit(2)
 
 
 def _listed(text: str) -> list[str]:

@@ -13,6 +13,8 @@ def main() -> None:
     """Runs the command. Exits with 2 where a library of the `server` extra is missing."""
     try:
         from helios.cli import main as run
+
+        run()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "helios":
             raise
@@ -22,7 +24,6 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
-    run()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from helios.dataclass import dataclass
 from helios.frontend.output import Alternative, PromptToken
 from helios.frontend.response.deltas import Delta as Part
 from helios.scheduler import Finish

@@ -16,9 +16,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from helios.dataclass import dataclass
 from helios.log_lines import FIELDS, REQUEST_ID, JsonLines, TextLines
 from helios.wording import escaped
 

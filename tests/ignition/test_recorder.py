@@ -236,6 +236,8 @@ def test_rows_that_don_t_fit_the_weights_are_refused(scene: Scene) -> None:
         (pb.PACKING_TILE16_F16, ops.Role.INNER, ActivationFormat.F32),
         (pb.PACKING_TILE16_F32, ops.Role.HEAD, ActivationFormat.F32),
         (pb.PACKING_TILE16_Q4_1, ops.Role.QKV, ActivationFormat.Q16),
+        (pb.PACKING_TILE16_Q4_PAIRS, ops.Role.QKV, ActivationFormat.Q8_PAIRS),
+        (pb.PACKING_TILE16_Q4_PAIRS, ops.Role.INNER, ActivationFormat.Q8_PAIRS),
         (pb.PACKING_TILE16_Q6_K, ops.Role.INNER, ActivationFormat.Q8),
         (pb.PACKING_TILE16_Q8_0, ops.Role.HEAD, ActivationFormat.Q16),
     ],

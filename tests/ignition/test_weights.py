@@ -89,7 +89,7 @@ def test_matrices_are_not_kept_between_declaration_and_packing() -> None:
         (WeightStorage.AS_STORED, pb.PACKING_TILE16_F32),
         (WeightStorage.BF16, pb.PACKING_TILE16_BF16),
         (WeightStorage.INT8, pb.PACKING_TILE16_Q8_0),
-        (WeightStorage.INT4, pb.PACKING_TILE16_Q4_1),
+        (WeightStorage.INT4, pb.PACKING_TILE16_Q4_PAIRS),
     ],
 )
 def test_the_choice_decides_the_packing(choice: WeightStorage, packing: int) -> None:
@@ -98,6 +98,30 @@ def test_the_choice_decides_the_packing(choice: WeightStorage, packing: int) -> 
     assert matrix.packing == packing
     assert len(content(weights)) == matrix.buffer.nbytes
     assert weights.notes == []
+
+
+@pytest.mark.parametrize(
+    ("width", "run", "packing"),
+    [
+        (64, None, pb.PACKING_TILE16_Q4_PAIRS),
+        (192, 64, pb.PACKING_TILE16_Q4_PAIRS),
+        (192, 32, pb.PACKING_TILE16_Q4_1),
+        (96, None, pb.PACKING_TILE16_Q4_1),
+    ],
+)
+def test_4_bit_blocks_lie_in_pairs_where_rows_are_written_in_pairs(
+    width: int, run: int | None, packing: int
+) -> None:
+    weights, _ = weight_set(WeightStorage.AS_STORED, a=stored(WeightStorage.INT4, 21, width))
+    matrix = weights.matrix("a", ["a"], concatenate, run=run)
+    assert matrix.packing == packing
+    assert len(content(weights)) == matrix.buffer.nbytes
+    assert weights.notes == []
+
+
+def test_vocabulary_matrices_keep_blocks_on_their_own() -> None:
+    weights, _ = weight_set(WeightStorage.AS_STORED, a=stored(WeightStorage.INT4, 21, 64))
+    assert weights.vocabulary_matrix("a").packing == pb.PACKING_TILE16_Q4_1
 
 
 def test_different_storages_join_with_their_exact_values() -> None:

@@ -14,6 +14,7 @@ from tests.native.layer_cases import (
     activation_formats,
     attention,
     embed,
+    in_pairs,
     linear,
     linear_silu_mul,
     rms_norm,
@@ -24,7 +25,9 @@ from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,
     FORMATS,
+    PAIR,
     Q8_FORMAT,
+    Q8_PAIRS_FORMAT,
     Q16_FORMAT,
     QUANTISED,
     QUANTISED_FORMATS,
@@ -68,6 +71,10 @@ def _tuned(build: Callable[[np.random.Generator], Case], rng: np.random.Generato
     return Case(f"{case.kernel}_tuned", operands, case.integers, case.floats)
 
 
+def _in_pairs(make: Callable[[np.random.Generator], Case], rng: np.random.Generator) -> Case:
+    return in_pairs(make(rng))
+
+
 def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
     """Named launches that together touch every kernel, packing and format, with ragged extents."""
     sampled = partial(sample, rows=3, capacity=3, vocab=1043)
@@ -97,7 +104,13 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
             )
         name = "copy_rows" if dtype == 7 else f"copy_rows_{dtype}"
         made[name] = partial(copy_rows, rows=4, capacity=4, elements=77, dtype=dtype, count=9)
-    for format_, width in ((F32_FORMAT, 77), (BF16_FORMAT, 77), (Q8_FORMAT, 96), (Q16_FORMAT, 96)):
+    for format_, width in (
+        (F32_FORMAT, 77),
+        (BF16_FORMAT, 77),
+        (Q8_FORMAT, 96),
+        (Q16_FORMAT, 96),
+        (Q8_PAIRS_FORMAT, 192),
+    ):
         made[f"rms_norm_{format_}"] = partial(
             rms_norm, format_=format_, rows=3, capacity=3, width=width
         )
@@ -114,7 +127,7 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
             for out_format in FORMATS:
                 made[f"silu_{packing.name}_{format_}_{out_format}"] = partial(
                     _first(linear_silu_mul), **weights, out_format=out_format,
-                    rows=9, capacity=9, outputs=96 if out_format in QUANTISED_FORMATS else 48,
+                    rows=9, capacity=9, outputs=128 if out_format in QUANTISED_FORMATS else 48,
                 )  # fmt: skip
     many = {"rows": 70, "capacity": 70, "width": 64}
     made["linear_many_rows"] = partial(
@@ -136,10 +149,16 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
         made[f"rope_{head_dim}_{page_tokens}"] = partial(
             rope_and_cache, rows=7, capacity=7, norms=True, **extents
         )
+        made[f"rope_{head_dim}_{page_tokens}_bf16"] = partial(
+            _in_pairs, made[f"rope_{head_dim}_{page_tokens}"]
+        )
         for format_ in FORMATS:
-            if format_ not in QUANTISED_FORMATS or 3 * head_dim % 32 == 0:
+            if format_ not in QUANTISED_FORMATS or 3 * head_dim % PAIR == 0:
                 made[f"attention_{head_dim}_{page_tokens}_{format_}"] = partial(
                     attention, rows=7, capacity=7, format_=format_, **extents
+                )
+                made[f"attention_{head_dim}_{page_tokens}_{format_}_bf16"] = partial(
+                    _in_pairs, made[f"attention_{head_dim}_{page_tokens}_{format_}"]
                 )
     return made
 

@@ -8,15 +8,18 @@ from numpy.typing import NDArray
 from tests.native.launches import Array, Case
 from tests.native.packings import (
     BF16_FORMAT,
+    BLOCK_FORMATS,
+    BLOCKS,
     F32_FORMAT,
-    QUANTISED,
-    QUANTISED_FORMATS,
+    Q8_PAIRS_FORMAT,
     ROWS,
     Packed,
     Packing,
     encode,
+    from_f16,
     random_packed,
     row_nbytes,
+    to_bf16,
     to_f16,
 )
 from tests.native.states import STATE as STATE
@@ -27,8 +30,10 @@ PAGE_TOKENS = 32
 
 def activation_formats(packing: Packing) -> tuple[int, ...]:
     """The formats that a packing's products take."""
-    if packing in QUANTISED:
-        return QUANTISED_FORMATS
+    if packing in BLOCKS:
+        return BLOCK_FORMATS
+    if packing is Packing.TILE16_Q4_PAIRS:
+        return (Q8_PAIRS_FORMAT,)
     if packing in ROWS:
         return (BF16_FORMAT,)
     return (BF16_FORMAT, F32_FORMAT) if packing is Packing.TILE16_BF16 else (F32_FORMAT,)
@@ -215,6 +220,23 @@ def attention(
     out = np.full((capacity, row_nbytes(format_, q_heads * head_dim)), 7, np.uint8)
     attributes = {**case.integers, "window": window, "format": format_}
     return Case(case.kernel, {**case.operands, "out": out}, attributes, {"scale": head_dim**-0.5})
+
+
+def paired(plane: Array) -> Array:
+    """A plane with the elements of two neighbouring rows side by side: keys `[pages, Hkv, D, PT]`
+    as `[…, D/2, PT, 2]`, values `[pages, Hkv, PT, D]` as `[…, PT/2, D, 2]`."""
+    pages, kv_heads, rows, columns = plane.shape
+    pairs = plane.reshape(pages, kv_heads, rows // 2, 2, columns)
+    return np.ascontiguousarray(pairs.swapaxes(3, 4))
+
+
+def in_pairs(case: Case) -> Case:
+    """`rope_and_cache` or `attention` as a launch of the kernel over planes of bf16 pairs."""
+    planes = {
+        name: paired(to_bf16(from_f16(case.operands[name]))) for name in ("k_plane", "v_plane")
+    }
+    operands = {**case.operands, **planes}
+    return Case(f"{case.kernel}_bf16", operands, case.integers, case.floats)
 
 
 def select_last(

@@ -125,8 +125,11 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
     [
         ("linear_TILE16_Q4_1_2", {"width": 48}, '"width" is 48, must be a multiple of 32'),
         ("linear_TILE16_Q4_1_2", {"format": 1}, '"format" is 1, doesn\'t go with the packing'),
+        ("linear_TILE16_Q4_PAIRS_4", {"width": 96}, '"width" is 96, must be a multiple of 64'),
+        ("linear_TILE16_Q4_PAIRS_4", {"format": 2}, '"format" is 2, doesn\'t go with the packing'),
+        ("linear_TILE16_Q4_1_2", {"format": 4}, '"format" is 4, doesn\'t go with the packing'),
         ("linear_TILE16_BF16_1", {"width": 37}, '"width" is 37, must be a multiple of 2'),
-        ("linear_TILE16_BF16_1", {"packing": 1}, '"packing" is 1, must lie between 2 and 8'),
+        ("linear_TILE16_BF16_1", {"packing": 1}, '"packing" is 1, must lie between 2 and 9'),
         ("linear_TILE16_BF16_1", {"capacity": 0}, '"capacity" is 0, must lie between 1'),
         ("linear_TILE16_BF16_1", {"outputs": 2**31}, '"outputs" is 2147483648, must lie'),
         ("linear_TILE16_BF16_1", {"accumulate": 2}, '"accumulate" is 2, must lie between 0 and 1'),
@@ -135,6 +138,12 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
         ("attention_64_32_0", {"head_dim": 63}, '"head_dim" is 63, must be a multiple of 2'),
         ("attention_64_32_0", {"window": -1}, '"window" is -1, must lie between 0'),
         ("attention_38_20_0", {"format": 2}, '"head_dim" is 38, times the query heads'),
+        (
+            "attention_38_20_0",
+            {"format": 4},
+            '"head_dim" is 38, times the query heads of a key head'
+            " must be a multiple of 64 for q8 pairs",
+        ),
         ("sample_greedy", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
         ("score", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
         ("score_ranked", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),

@@ -12,7 +12,7 @@ import pytest
 from tests.native import layer_cases, request_cases, sampling
 from tests.native.company import SCORES, rows_of
 from tests.native.harness import INSTRUCTION_SETS, Case, run
-from tests.native.packings import BF16_FORMAT, Q8_FORMAT, TILED, Packing
+from tests.native.packings import BF16_FORMAT, Q8_FORMAT, Q8_PAIRS_FORMAT, TILED, Packing
 
 CAPACITY = 23
 Make = Callable[[np.random.Generator], Case]
@@ -46,6 +46,14 @@ MAKE["rms_norm"] = partial(layer_cases.rms_norm, format_=BF16_FORMAT, width=333,
 MAKE["rope"] = partial(layer_cases.rope_and_cache, norms=True, **_HEADS)
 for window in (0, 45):
     MAKE[f"attention_{window}"] = partial(layer_cases.attention, window=window, **_HEADS)
+
+
+def _in_pairs(make: Make) -> Make:
+    return lambda rng: layer_cases.in_pairs(make(rng))
+
+
+for name in ("rope", "attention_0", "attention_45"):
+    MAKE[f"{name}_bf16"] = _in_pairs(MAKE[name])
 _SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "all": {"temperature": 0.9},
@@ -105,7 +113,10 @@ def test_outputs_do_not_depend_on_the_matrix_around_them(instruction_set: str) -
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("packing", [Packing.TILE16_Q4_1, Packing.TILE16_Q6_K, Packing.TILE16_BF16])
+@pytest.mark.parametrize(
+    "packing",
+    [Packing.TILE16_Q4_1, Packing.TILE16_Q6_K, Packing.TILE16_BF16, Packing.TILE16_Q4_PAIRS],
+)
 @pytest.mark.parametrize("build", [layer_cases.linear, layer_cases.linear_silu_mul])
 def test_many_rows_are_divided_without_a_trace(
     build: Callable[..., tuple[Any, ...]], packing: Packing, instruction_set: str
@@ -115,8 +126,10 @@ def test_many_rows_are_divided_without_a_trace(
     if build is layer_cases.linear:
         extents["outputs"] = 215
     else:
-        extents |= {"outputs": 160, "out_format": Q8_FORMAT}
+        extents |= {"outputs": 192, "out_format": Q8_FORMAT}
     format_ = layer_cases.activation_formats(packing)[0]
+    if format_ == Q8_PAIRS_FORMAT and build is layer_cases.linear_silu_mul:
+        extents["out_format"] = Q8_PAIRS_FORMAT
     case: Case = build(np.random.default_rng(4), packing=packing, format_=format_, **extents)[0]
     whole = run(case, instruction_set, threads=1)["out"]
     for threads in (2, 3, 5):

@@ -10,17 +10,21 @@ from tests.native import layer_cases
 from tests.native.harness import INSTRUCTION_SETS, run
 from tests.native.packings import (
     BF16_FORMAT,
+    BLOCKS,
     F32_FORMAT,
     FORMATS,
     Q8_FORMAT,
+    Q8_PAIRS_FORMAT,
     Q16_FORMAT,
     QUANTISED,
     QUANTISED_FORMATS,
     TILED,
+    Packed,
     Packing,
     decode,
     encode,
     from_bf16,
+    pair_product,
     row_nbytes,
 )
 
@@ -35,24 +39,36 @@ def assert_close(got: NDArray[np.float32], expected: F64, magnitude: F64) -> Non
     assert np.all(np.abs(got - expected) <= 2e-6 * magnitude + 1e-6)
 
 
+def product(x: NDArray[np.float32], format_: int, matrix: Packed) -> F64:
+    """Of activations in a format and a matrix, in f64."""
+    outputs, width = matrix.weights.shape
+    encoded = encode(x, format_)
+    if format_ == Q8_PAIRS_FORMAT:
+        return pair_product(encoded, matrix.data, outputs, width)
+    values = decode(encoded, format_, width).astype(np.float64)
+    expected: F64 = values @ matrix.weights.astype(np.float64).T
+    return expected
+
+
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 13])
 @pytest.mark.parametrize(("packing", "format_"), PRODUCTS)
 def test_linear(packing: Packing, format_: int, rows: int, instruction_set: str) -> None:
     rng = np.random.default_rng(rows)
     case, matrix, x = layer_cases.linear(
-        rng, packing, format_, rows=rows, capacity=rows + 1, width=160, outputs=150
+        rng, packing, format_, rows=rows, capacity=rows + 1, width=192, outputs=150
     )
     got = run(case, instruction_set)["out"][:rows]
-    values = decode(encode(x, format_), format_, 160)[:rows].astype(np.float64)
+    values = decode(encode(x, format_), format_, 192)[:rows].astype(np.float64)
     weights = matrix.weights.astype(np.float64)
     # Quantised codes enter with their zero point, so that is what rounding is relative to.
     slack = 8 if packing in QUANTISED else 1
-    assert_close(got, values @ weights.T, slack * (np.abs(values) @ np.abs(weights).T))
+    magnitude = slack * (np.abs(values) @ np.abs(weights).T)
+    assert_close(got, product(x, format_, matrix)[:rows], magnitude)
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
-@pytest.mark.parametrize("packing", QUANTISED)
+@pytest.mark.parametrize("packing", BLOCKS)
 def test_extreme_codes_do_not_saturate(packing: Packing, instruction_set: str) -> None:
     # Largest weights and activations of either sign: 16-bit intermediate sums would overflow.
     rng = np.random.default_rng(0)
@@ -83,6 +99,43 @@ def test_extreme_codes_do_not_saturate(packing: Packing, instruction_set: str) -
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 9])
+def test_pairs_are_multiplied_as_the_page_says(rows: int, instruction_set: str) -> None:
+    rng = np.random.default_rng(20 + rows)
+    case, matrix, x = layer_cases.linear(
+        rng, Packing.TILE16_Q4_PAIRS, Q8_PAIRS_FORMAT,
+        rows=rows, capacity=rows, width=320, outputs=87,
+    )  # fmt: skip
+    # A block much smaller than its neighbour, and a pair of zeros.
+    x[0, :32] *= 1e-3
+    x[-1, 64:128] = 0
+    encoded = encode(x, Q8_PAIRS_FORMAT)
+    got = run(case.with_operands(x=encoded), instruction_set)["out"]
+    expected = pair_product(encoded, matrix.data, 87, 320)
+    magnitude = np.abs(x).astype(np.float64) @ np.abs(matrix.weights).T.astype(np.float64)
+    assert np.all(np.abs(got - expected) <= 1e-6 * magnitude + 1e-9)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+@pytest.mark.parametrize("code", [0, 15])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_extreme_pairs_do_not_overflow(code: int, sign: int, instruction_set: str) -> None:
+    rng = np.random.default_rng(0)
+    case, matrix, _ = layer_cases.linear(
+        rng, Packing.TILE16_Q4_PAIRS, Q8_PAIRS_FORMAT, rows=2, capacity=2, width=64, outputs=16
+    )
+    data = matrix.data.copy()
+    data[:512] = code | code << 4
+    data[-4:] = 0
+    scales = data[512:640].view(np.int16)
+    scales[:32] = 28000
+    scales[32:] = -32767 if code == 0 else 32767
+    x = encode(sign * np.stack([np.ones(64), -np.ones(64)]).astype(np.float32), Q8_PAIRS_FORMAT)
+    got = run(case.with_operands(weight=data, x=x), instruction_set)["out"]
+    np.testing.assert_allclose(got, pair_product(x, data, 16, 64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_bias_and_accumulation_are_added_after_the_product(instruction_set: str) -> None:
     rng = np.random.default_rng(3)
     plain, _, _ = layer_cases.linear(
@@ -107,21 +160,20 @@ def test_linear_silu_mul(
     packing: Packing, format_: int, rows: int, out_format: int, instruction_set: str
 ) -> None:
     rng = np.random.default_rng(4)
-    width, outputs = 64, 96
+    width, outputs = 64, 128
     case, matrix, x = layer_cases.linear_silu_mul(
         rng, packing, format_, out_format,
         rows=rows, capacity=rows, width=width, outputs=outputs,
     )  # fmt: skip
     got = decode(run(case, instruction_set)["out"], out_format, outputs)
-    values = decode(encode(x, format_), format_, width).astype(np.float64)
-    products = (values @ matrix.weights.astype(np.float64).T).reshape(rows, -1, 2, 16)
+    products = product(x, format_, matrix).reshape(rows, -1, 2, 16)
     gate, up = products[:, :, 0].reshape(rows, -1), products[:, :, 1].reshape(rows, -1)
     with np.errstate(over="ignore"):
         expected = gate / (1 + np.exp(-gate)) * up
     step = {BF16_FORMAT: 1 / 200}.get(out_format, 1e-4)
     allowed = step * np.abs(expected) + 1e-4
     if out_format in QUANTISED_FORMATS:
-        limit = 127 if out_format == Q8_FORMAT else 32512
+        limit = 32512 if out_format == Q16_FORMAT else 127
         blocks = np.abs(expected).reshape(rows, -1, 32).max(axis=2) / limit
         allowed += 0.51 * np.repeat(blocks, 32, axis=1)
     assert np.all(np.abs(got - expected) <= allowed)
@@ -144,16 +196,14 @@ def test_embed(packing: Packing, instruction_set: str) -> None:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_rms_norm(format_: int, instruction_set: str) -> None:
     rng = np.random.default_rng(6)
-    width = 96 if format_ in QUANTISED_FORMATS else 93
+    width = 192 if format_ in QUANTISED_FORMATS else 93
     case = layer_cases.rms_norm(rng, format_, rows=4, capacity=5, width=width)
     x = case.operands["x"].astype(np.float64)
     norm = x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * case.operands["weight"]
     got = decode(run(case, instruction_set)["out"], format_, width)[:4]
     expected = decode(encode(norm.astype(np.float32), format_), format_, width)[:4]
     # A value on a rounding boundary may fall to either side: one step of the format.
-    step = {F32_FORMAT: 1e-6, BF16_FORMAT: 1 / 128, Q8_FORMAT: 1 / 60, Q16_FORMAT: 1 / 16256}[
-        format_
-    ]
+    step = {F32_FORMAT: 1e-6, BF16_FORMAT: 1 / 128, Q16_FORMAT: 1 / 16256}.get(format_, 1 / 60)
     np.testing.assert_allclose(got, expected, rtol=0, atol=step * np.abs(norm).max())
     assert np.mean(np.isclose(got, expected, rtol=1e-5, atol=1e-7)) > 0.9
 

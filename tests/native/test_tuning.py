@@ -42,14 +42,14 @@ Build = Callable[[np.random.Generator, Packing, int, int], Case]
 
 def linear(rng: np.random.Generator, packing: Packing, format_: int, rows: int) -> Case:
     return layer_cases.linear(
-        rng, packing, format_, rows=rows, capacity=rows, width=96, outputs=151, bias=True,
+        rng, packing, format_, rows=rows, capacity=rows, width=128, outputs=151, bias=True,
         accumulate=True,
     )[0]  # fmt: skip
 
 
 def silu(rng: np.random.Generator, packing: Packing, format_: int, rows: int) -> Case:
     return layer_cases.linear_silu_mul(
-        rng, packing, format_, Q8_FORMAT, rows=rows, capacity=rows, width=96, outputs=96
+        rng, packing, format_, Q8_FORMAT, rows=rows, capacity=rows, width=128, outputs=96
     )[0]
 
 

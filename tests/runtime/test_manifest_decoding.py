@@ -72,7 +72,7 @@ BUFFERS: list[tuple[str, str, str, object]] = [
     ("in.slot", "buffer_class", "buffer_class", 0),
     ("in.slot", "buffer_class", "buffer_class", 10),
     ("in.slot", "dtype", "dtype", 0),
-    ("in.slot", "dtype", "dtype", 12),
+    ("in.slot", "dtype", "dtype", 13),
     ("in.slot", "dtype", "nbytes", pb.DTYPE_U8),
     ("in.slot", "packing", "packing", 0),
     ("in.slot", "packing", "packing", 10),

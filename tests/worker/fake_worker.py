@@ -1,4 +1,4 @@
-"""A worker process over the fake model, for the client's tests: `fake_worker.py MODE FD OPTIONS`.
+"""A worker process over the fake model, for the client's tests: `fake_worker.py MODE FD`.
 
 It goes through the same channel and loop as the real process; MODE says how it misbehaves.
 """
@@ -6,6 +6,7 @@ It goes through the same channel and loop as the real process; MODE says how it 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from helios.runtime.rounds import Completion
 from helios.worker.messages import BooksBroken, WorkerFailed, WorkerReady
 from helios.worker.model_worker import ModelWorker
+from helios.worker.order import receive_order
 from helios.worker.process import open_channel
 from tests.scheduler.fake_geometry import NO_RULES
 from tests.scheduler.fake_model import FakeModel, geometry
@@ -30,7 +32,10 @@ class DyingModel(FakeModel):
 
 
 def main(mode: str, descriptors: str) -> int:
-    channel = open_channel(descriptors)
+    connection = socket.socket(fileno=int(descriptors))
+    if receive_order(connection) is None:
+        return 0
+    channel = open_channel(connection, [])
     if mode == "no_core":
         channel.send([WorkerFailed("CoreError", "demo.core: is no folder")])
         channel.close()

@@ -6,8 +6,6 @@ known good. Scheduler, runtime and frontend read these; only `decoder` makes the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from helios.contract.enums import (
     AccessMode,
     CacheRegionKind,
@@ -19,6 +17,7 @@ from helios.contract.enums import (
     ToolParser,
     ValueSource,
 )
+from helios.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ explicit word that it needn't be). `opened_core` is the caller.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 
 from helios.core.trust import Publishers, TrustedPublisher, TrustStore
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.wording import show_name
 

@@ -8,7 +8,7 @@ was. The signature has been verified; references are checked. `opened_core` is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from helios.contract.fields import refuse_unknown_fields
@@ -28,6 +28,7 @@ from helios.core.resources import (
     decode_sealed_resource,
     decode_weight_resource,
 )
+from helios.dataclass import dataclass
 from helios.errors import ContractError, CoreError
 from helios.schema import core_pb2
 

@@ -108,11 +108,14 @@ def verified_chunk(file: BinaryIO, content: Committed, number: int) -> bytes:
 
 
 def first_damaged(
-    file: BinaryIO, content: Committed, advance: Callable[[int], None] | None = None
+    file: BinaryIO,
+    content: Committed,
+    advance: Callable[[int], None] | None = None,
+    into: memoryview | None = None,
 ) -> int | None:
     """The number of the first chunk that isn't what was signed, or None, found on all cores.
-    `advance` is told the bytes of each chunk that is done, from any thread. Raises CoreError
-    naming the file where it can't be read."""
+    `advance` is told the bytes of each chunk that is done, from any thread. Where `into` is given
+    what is read stays there. Raises CoreError naming the file where it can't be read."""
     found: list[int] = []
 
     def check(number: int, pieces: Iterator[memoryview]) -> bool:
@@ -121,8 +124,19 @@ def first_damaged(
         return not found
 
     # Chunks are handed out in order, so every chunk before a damaged one is looked at too.
-    read_on_all_cores(file, content, range(len(content.chunk_sha256)), check, advance)
+    read_on_all_cores(file, content, range(len(content.chunk_sha256)), check, advance, into)
     return min(found, default=None)
+
+
+def read_unverified(file: BinaryIO, content: Committed, into: memoryview) -> None:
+    """Reads all of a file on all cores. Raises CoreError naming it where it can't be read."""
+
+    def take(_: int, pieces: Iterator[memoryview]) -> bool:
+        for _piece in pieces:
+            pass
+        return True
+
+    read_on_all_cores(file, content, range(len(content.chunk_sha256)), take, into=into)
 
 
 def damaged_chunks(file: BinaryIO, content: Committed, numbers: Sequence[int]) -> list[int]:
@@ -151,21 +165,22 @@ def read_on_all_cores(
     numbers: Sequence[int],
     take: Callable[[int, Iterator[memoryview]], bool],
     advance: Callable[[int], None] | None = None,
+    into: memoryview | None = None,
 ) -> None:
     """Reads chunks on all cores, in the order of `numbers`: `take` gets a chunk's number and its
-    bytes in pieces that are valid until the next one, and says whether to go on. Raises CoreError
-    naming the file."""
+    bytes in pieces that are valid until the next one, and says whether to go on. With `into`, as
+    long as the file, they are read to their places there. Raises CoreError naming the file."""
     threads = min(worker_count(), len(numbers))
     ahead = min(threads * _AHEAD_CHUNKS, _MOST_AHEAD_CHUNKS)
     left = enumerate(numbers)  # `next` on it is atomic: the threads share it
 
     def work(_: None) -> None:
-        buffer = memoryview(bytearray(PIECE_NBYTES))
+        buffer = memoryview(bytearray(PIECE_NBYTES)) if into is None else None
         for index, number in left:
             # The first to come asks for what lies before its own share of asking.
             for wanted in numbers[1 if index == 0 else index + ahead : index + ahead + 1]:
                 _read_ahead(file, content, wanted)
-            going_on = take(number, _pieces(file, content, number, buffer))
+            going_on = take(number, _pieces(file, content, number, buffer, into))
             if advance is not None:
                 advance(chunk_nbytes(content, number))
             if not going_on:
@@ -192,16 +207,27 @@ def _read_ahead(file: BinaryIO, content: Committed, number: int) -> None:
 
 
 def _pieces(
-    file: BinaryIO, content: Committed, number: int, buffer: memoryview
+    file: BinaryIO,
+    content: Committed,
+    number: int,
+    buffer: memoryview | None,
+    into: memoryview | None,
 ) -> Iterator[memoryview]:
+    """Reads a chunk piece by piece, to the beginning of `buffer` or to its place in `into`."""
     position = number * CHUNK_NBYTES
     end = position + chunk_nbytes(content, number)
     while position < end:
+        nbytes = min(PIECE_NBYTES, end - position)
+        if into is not None:
+            piece = into[position : position + nbytes]
+        else:
+            assert buffer is not None
+            piece = buffer[:nbytes]
         try:
-            count = os.preadv(file.fileno(), [buffer[: end - position]], position)
+            count = os.preadv(file.fileno(), [piece], position)
         except OSError as error:
             raise CoreError(f"can't be read ({error.strerror})", where=file.name) from error
         if not count:
             raise CoreError(f"is truncated within chunk {number}", where=file.name)
-        yield buffer[:count]
+        yield piece[:count]
         position += count

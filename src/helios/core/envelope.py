@@ -7,7 +7,6 @@ What was signed is a payload core's message or a logical-resource core's; what i
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from helios.core.format import (
     SIGNATURE_DOMAIN,
     SIGNATURE_NBYTES,
 )
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.schema import core_pb2
 

@@ -10,7 +10,6 @@ lead to.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -24,6 +23,7 @@ from helios.core.format import (
     resource_uri,
 )
 from helios.core.shown_uris import shown_uri
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.schema import core_pb2
 

@@ -16,7 +16,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import httpcore
@@ -25,6 +24,7 @@ import httpx
 from helios.core.addresses import Endpoint, Endpoints
 from helios.core.pinned_network import PinnedNetwork
 from helios.core.shown_uris import shown_text, shown_uri
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.version import VERSION
 

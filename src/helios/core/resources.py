@@ -7,7 +7,6 @@ size, count and digest is checked before anything uses it. `body` is the caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from helios.core.format import (
@@ -23,6 +22,7 @@ from helios.core.format import (
     sealed_chunk_count,
     weight_content_name,
 )
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.schema import core_pb2
 

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -23,6 +22,7 @@ from helios.core.chunks import (
 )
 from helios.core.format import CHUNK_NBYTES
 from helios.core.resources import FrameResource, SealedResource, WeightResource
+from helios.dataclass import dataclass
 
 if TYPE_CHECKING:
     from helios.core.opened_core import OpenedCore

@@ -6,10 +6,9 @@ server and the in-process engine hold a `Frontend` and make one output pipeline 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from helios.contract.model import FrontendContract, PreparedContract
 from helios.core import OpenedCore, ResourceKind
+from helios.dataclass import dataclass
 from helios.errors import ContractError, CoreError
 from helios.frontend.markers import MarkerGuard
 from helios.frontend.output import OutputPipeline

@@ -4,9 +4,10 @@ what its template is told."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from helios.dataclass import dataclass
 from helios.frontend.grammar.constraint import ThinkingBudget
 from helios.frontend.grammar.structural_tags import AnswerForm
 from helios.frontend.tools import NO_TOOLS, Tools

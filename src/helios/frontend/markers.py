@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import tokenizers
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.origins import Origin, origins_of, plain
 from helios.frontend.tokenizer import AddedToken, Tokenizer, encode_alone

@@ -6,10 +6,11 @@ Whether they are in range, and what an unset one means, `sampling` and `prepare`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Final, SupportsIndex
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 
 

@@ -7,9 +7,9 @@ SSE is the server's business, why a request ended the worker's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from helios.dataclass import dataclass
 from helios.frontend.prepare import PreparedRequest
 from helios.frontend.response.deltas import Content, Delta
 from helios.frontend.response.marked_stops import MarkedStops

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from helios.contract.model import SamplingDefaults
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.chat_options import PLAIN_CHAT, ChatOptions
 from helios.frontend.grammar.companions import check_companions

@@ -10,10 +10,10 @@ from __future__ import annotations
 import codecs
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, SupportsIndex
 
 from helios.contract.model import PrefixBoundaryRule
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.continuation import mark_last, up_to_mark
 from helios.frontend.conversation import for_template

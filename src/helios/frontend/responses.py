@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helios.contract.enums import ReasoningParser, ToolParser
 from helios.contract.model import FrontendContract
+from helios.dataclass import dataclass
 from helios.frontend.grammar.constraint import Constraint
 from helios.frontend.response.marked_text import MarkerSigns
 from helios.frontend.response.parameter_types import ToolSchemas

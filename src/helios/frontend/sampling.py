@@ -7,10 +7,10 @@ import operator
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from helios.contract.model import SamplingDefaults
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.options import GenerationOptions
 from helios.frontend.tokenizer import Tokenizer

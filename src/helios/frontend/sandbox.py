@@ -120,10 +120,15 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         """The template with its own literals in their places."""
         return super()._parse(source, None, None)
 
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Paying(self).visit(super()._parse(source, name, filename))
-        written: nodes.Template = _Literals(self).visit(tree)
+    def bounded(self, tree: nodes.Template) -> nodes.Template:
+        """A template as written, which pays for its work and whose literals know their origin. It
+        takes the tree's place."""
+        paying: nodes.Template = _Paying(self).visit(tree)
+        written: nodes.Template = _Literals(self).visit(paying)
         return written
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return self.bounded(super()._parse(source, name, filename))
 
     def literal(self, text: str) -> nodes.Expr:
         """The template's own text as a value that knows its origin."""

@@ -10,9 +10,9 @@ is the same. What clients may ask for is checked by `stop_checks`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from helios.dataclass import dataclass
 from helios.frontend.detokenizer import Detokenizer
 from helios.frontend.token_bytes import TokenBytes
 

@@ -72,14 +72,17 @@ class ChatTemplate:
         try:
             # Jinja evaluates constant expressions while it compiles.
             with rendering(RenderBudget()):
-                self._template = environment.from_string(source)
+                tree = environment.parse_as_written(source)
+                self.literals = tuple(_literals(tree))
+                self.reads_parts = _loops_over_content(tree)
+                # Finding a variable means compiling; most templates don't even have the word.
+                self.reads_tools = (
+                    "tools" in source and "tools" in jinja2.meta.find_undeclared_variables(tree)
+                )
+                self._template = environment.from_string(environment.bounded(tree))
         except Exception as error:  # Python's compiler has limits of its own
             raise _invalid(str(error).rstrip(".")) from error
         self._tokens = {name: by(Origin.TEMPLATE, text) for name, text in tokens.items()}
-        tree = environment.parse_as_written(source)
-        self.literals = tuple(_literals(tree))
-        self.reads_parts = _loops_over_content(tree)
-        self.reads_tools = "tools" in jinja2.meta.find_undeclared_variables(tree)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The text of `written` alone."""

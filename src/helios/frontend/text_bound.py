@@ -7,8 +7,9 @@ tokenizer.json declares; for a step that isn't known here there is no bound. `To
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from helios.dataclass import dataclass
 
 # Composition makes at most three UTF-8 bytes of the decomposed text into one.
 _COMPOSITION: Final = 3

@@ -18,6 +18,7 @@ import tokenizers
 from helios.errors import HeliosError, RequestError
 from helios.frontend.text_bound import TextBound, text_bound
 from helios.frontend.token_bytes import AddedToken, Decoder, TokenBytes, unreadable
+from helios.frontend.tokenizer_file import read_tokenizer
 
 __all__ = ["AddedToken", "Tokenizer", "encode_alone"]
 
@@ -69,24 +70,19 @@ def encode_alone(library: tokenizers.Tokenizer, text: str, where: str) -> list[i
 
 
 class Tokenizer(TokenBytes):
-    """Encodes text and knows each token's bytes. Raises CoreError when the bytes are no tokenizer
-    or its decoder is of an unknown kind."""
+    """Encodes text and knows tokens' bytes; `id_extent` is one more than the largest id. Raises
+    CoreError when the bytes are no tokenizer or its decoder is of an unknown kind."""
 
     def __init__(self, data: bytes) -> None:
         with _failing_as(unreadable):
             head = msgspec.json.decode(data, type=_Head)
-            library = tokenizers.Tokenizer.from_buffer(data)
+            library, self.id_extent = read_tokenizer(data)
         # A checkpoint's stored batching settings must not cut or pad prompts.
         library.no_truncation()
         library.no_padding()
         super().__init__(head.added_tokens, head.decoder, library.id_to_token)
         self.library = library
         self._head = head
-
-    @property
-    def id_extent(self) -> int:
-        """One more than the largest id, added tokens included; 0 without any."""
-        return 1 + max(self.library.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode(self, text: str, *, where: str = "prompt") -> list[int]:
         """Token ids of `text`, in which markers count as markers. Adds no other token. Raises

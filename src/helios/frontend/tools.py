@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+from helios.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

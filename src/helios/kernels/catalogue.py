@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Final
 
 Q8_BLOCK: Final = 32
+# Two neighbouring blocks, which share what is in floating point.
+Q8_PAIR: Final = 2 * Q8_BLOCK
 TILE_OUTPUTS: Final = 16
 # Gate and up rows alternate in groups of this many where a matrix lies row by row.
 ROW_GROUP: Final = 8
@@ -40,15 +42,25 @@ class ActivationFormat(IntEnum):
     BF16 = 1
     Q8 = 2
     Q16 = 3
+    Q8_PAIRS = 4
 
     def row_nbytes(self, width: int) -> int:
-        """Bytes of a row of `width` elements; `width` is a multiple of 32 for Q8 and Q16."""
+        """Bytes of a row of `width` elements, a multiple of `width_multiple`."""
         if self is ActivationFormat.F32:
             return 4 * width
         if self is ActivationFormat.BF16:
             return 2 * width
+        if self is ActivationFormat.Q8_PAIRS:
+            return width + 20 * (width // Q8_PAIR)
         planes = 1 if self is ActivationFormat.Q8 else 2
         return planes * width + 8 * (width // Q8_BLOCK)
+
+    @property
+    def width_multiple(self) -> int:
+        """A row's width is a multiple of this."""
+        if self is ActivationFormat.Q8_PAIRS:
+            return Q8_PAIR
+        return Q8_BLOCK if self >= ActivationFormat.Q8 else 1
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,18 @@ def _kernel(name: str, operands: str, integers: str, floats: str = "") -> Kernel
     return KernelSpec(name, tuple(parsed), tuple(integers.split()), tuple(floats.split()))
 
 
+_ROPE: Final = (
+    "rows:r qkv:rw positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
+    " k_plane:w v_plane:w",
+    "capacity q_heads kv_heads head_dim page_tokens table_pages",
+    "epsilon attention_factor",
+)
+_ATTENTION: Final = (
+    "rows:r qkv:r positions:r slot:r page_table:r k_plane:r v_plane:r out:w",
+    "capacity q_heads kv_heads head_dim page_tokens table_pages window format",
+    "scale",
+)
+
 CATALOGUE: Final[tuple[KernelSpec, ...]] = (
     _kernel("scatter_i32", "rows:r index:r value:r target:w", "capacity"),
     _kernel(
@@ -100,19 +124,8 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r x:r weight:r out:w",
         "capacity width outputs packing format out_format",
     ),
-    _kernel(
-        "rope_and_cache",
-        "rows:r qkv:rw positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"
-        " k_plane:w v_plane:w",
-        "capacity q_heads kv_heads head_dim page_tokens table_pages",
-        "epsilon attention_factor",
-    ),
-    _kernel(
-        "attention",
-        "rows:r qkv:r positions:r slot:r page_table:r k_plane:r v_plane:r out:w",
-        "capacity q_heads kv_heads head_dim page_tokens table_pages window format",
-        "scale",
-    ),
+    _kernel("rope_and_cache", *_ROPE),
+    _kernel("attention", *_ATTENTION),
     _kernel(
         "select_last",
         "rows:r query_length:r sample:r x:r selected_rows:w selected_lane:w out:w",
@@ -189,6 +202,8 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "rows:r target:r wanted:r logits:r out:w rank:w top_tokens:w top_logprobs:w",
         "capacity vocab stride",
     ),
+    _kernel("rope_and_cache_bf16", *_ROPE),
+    _kernel("attention_bf16", *_ATTENTION),
     _kernel(
         "rope_and_cache_f16",
         "rows:r qkv:r positions:r slot:r page_table:r inverse_frequency:r q_norm:r? k_norm:r?"

@@ -29,6 +29,7 @@ _LINEAR: Final = f"i32: rows; {FORMAT}: x; {PACKING}: weight; f32: bias out"
 _SILU: Final = f"i32: rows; {FORMAT}: x; {PACKING}: weight; {OUT_FORMAT}: out"
 _PAGE: Final = f"i32: rows slot endpoint row page_table; {DTYPE}: plane saved"
 _HEADS: Final = "i32: rows positions slot page_table; f16: k_plane v_plane; f32: qkv"
+_PAIR_HEADS: Final = "i32: rows positions slot page_table; bf16: k_plane v_plane; f32: qkv"
 
 OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
     "scatter_i32": _types("i32: rows index value target"),
@@ -78,6 +79,8 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "i32: rows slot generation sampled tokens token_counts output_counts; u8: state sampling"
     ),
     "score_ranked": _types("i32: rows target wanted rank top_tokens; f32: logits out top_logprobs"),
+    "rope_and_cache_bf16": _types(f"{_PAIR_HEADS} inverse_frequency q_norm k_norm"),
+    "attention_bf16": _types(f"{_PAIR_HEADS}; {FORMAT}: out"),
     "rope_and_cache_f16": _types(f"{_HEADS} inverse_frequency q_norm k_norm; f16: queries"),
     "attention_f16": _types(
         "i32: rows positions slot lanes query_length page_table; f16: queries k_plane v_plane;"

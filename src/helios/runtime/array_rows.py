@@ -8,7 +8,6 @@ together is refused at the binding's place. The sources are in `array_sources` a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NoReturn
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Operation
 from helios.contract.model import ValueBinding
+from helios.dataclass import dataclass
 from helios.runtime.checks.places import Place
 from helios.runtime.rounds import LaneWork
 from helios.runtime.value_bounds import Bounds

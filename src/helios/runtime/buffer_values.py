@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.errors import ExecutionError
-from helios.kernels.catalogue import Q8_BLOCK
+from helios.kernels.catalogue import Q8_BLOCK, Q8_PAIR
 from helios.runtime.device import PlannedBuffer
 from helios.runtime.manifest import DType, Packing
 
@@ -52,6 +52,8 @@ def _quantised_rows(
 ) -> NDArray[np.float32]:
     width = shape[-1]
     rows = content.reshape(-1, dtype.row_nbytes(width))
+    if dtype is DType.ACT_Q8_PAIRS:
+        return _pair_rows(rows, width).reshape(shape)
     planes = 1 if dtype is DType.ACT_Q8 else 2
     codes = rows[:, :width].view(np.int8).astype(np.float32)
     if planes == 2:
@@ -60,3 +62,15 @@ def _quantised_rows(
     scales = np.ascontiguousarray(rows[:, scale_at : scale_at + 4 * (width // Q8_BLOCK)])
     blocks = codes.reshape(len(rows), -1, Q8_BLOCK) * scales.view(np.float32)[:, :, None]
     return blocks.reshape(shape).astype(np.float32)
+
+
+def _pair_rows(rows: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
+    pairs = width // Q8_PAIR
+    # In a pair, four of the first block and four of the second come in turn.
+    codes = rows[:, :width].view(np.int8).reshape(len(rows), pairs, -1, 2, 4).swapaxes(2, 3)
+    integers_at = width + 4 * pairs
+    scales = np.ascontiguousarray(rows[:, width:integers_at]).view(np.float32)
+    shares = np.ascontiguousarray(rows[:, integers_at : integers_at + 4 * pairs]).view(np.int16)
+    of_block = np.repeat(scales / np.float32(32768), 2, axis=1) * shares.astype(np.float32)
+    blocks = codes.reshape(len(rows), 2 * pairs, -1).astype(np.float32) * of_block[:, :, None]
+    return np.asarray(blocks, np.float32)

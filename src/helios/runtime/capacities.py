@@ -8,12 +8,13 @@ result becomes the runtime's geometry. Also used by inspection, before anything 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from helios.contract.fields import INT32_MAX, refuse
 from helios.contract.model import PreparedContract
+from helios.dataclass import dataclass
 from helios.runtime.checks.storage import pages_for
 from helios.runtime.device import AvailableMemory, MemoryPlan, PlannedBuffer
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest

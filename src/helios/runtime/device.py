@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Buffer, BufferClass, LeadingCount, Program
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Device(Protocol):
 
     def read_buffer(self, buffer: int, frame: int) -> NDArray[Any]:
         """A copy of a buffer's values in its resolved shape, for tests and the oracle: floating,
-        ACT_Q8 and ACT_Q16 buffers as float32 whatever their storage, integer buffers as they are.
+        rows of blocks (ACT_*) as float32 whatever their storage, integer buffers as they are.
         Only while no submission is in flight. Raises ExecutionError for a packed weight."""
 
     def row_nbytes(self, buffer: int) -> int:

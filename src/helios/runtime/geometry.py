@@ -5,9 +5,8 @@ Data only; `selection` fills it in after the graphs are chosen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from helios.contract.enums import Operation
+from helios.dataclass import dataclass
 from helios.runtime.sampling_rules import PLAIN, SamplingRules
 from helios.runtime.scoring_rules import NOTHING_SCORED, ScoringRules
 

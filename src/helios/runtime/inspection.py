@@ -7,9 +7,9 @@ prints what these return.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from helios.contract.model import PreparedContract
+from helios.dataclass import dataclass
 from helios.errors import ContractError
 from helios.runtime.capacities import Capacities, page_nbytes
 from helios.runtime.manifest import Launch, Manifest, Operand

@@ -7,15 +7,16 @@ contract, `memory_plan` gives its buffers their sizes, devices run its programs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Final
 
 from helios.contract.enums import AccessMode, Operation
+from helios.dataclass import dataclass
 from helios.kernels.catalogue import (
     CODE_ROW_MULTIPLE,
     Q8_BLOCK,
+    Q8_PAIR,
     ROWS_Q8_BLOCK,
     TILE_OUTPUTS,
     ActivationFormat,
@@ -56,14 +57,23 @@ class DType(IntEnum):
     F32 = 9
     ACT_Q8 = 10
     ACT_Q16 = 11
+    ACT_Q8_PAIRS = 12
 
     def row_nbytes(self, width: int) -> int:
-        """Bytes of a row of `width` elements; for ACT_Q8 and ACT_Q16 it is a multiple of 32."""
-        if self is DType.ACT_Q8:
-            return ActivationFormat.Q8.row_nbytes(width)
-        if self is DType.ACT_Q16:
-            return ActivationFormat.Q16.row_nbytes(width)
-        return _ELEMENT_NBYTES[self] * width
+        """Bytes of a row of `width` elements, a multiple of `width_multiple`."""
+        form = self.activation_format
+        return _ELEMENT_NBYTES[self] * width if form is None else form.row_nbytes(width)
+
+    @property
+    def activation_format(self) -> ActivationFormat | None:
+        """The format whose rows of blocks this is, None for plain elements."""
+        return _ROWS_OF_BLOCKS.get(self)
+
+    @property
+    def width_multiple(self) -> int:
+        """A row's width is a multiple of this."""
+        form = self.activation_format
+        return 1 if form is None else form.width_multiple
 
     @property
     def alignment(self) -> int:
@@ -71,6 +81,11 @@ class DType(IntEnum):
         return _ELEMENT_NBYTES.get(self, 4)
 
 
+_ROWS_OF_BLOCKS = {
+    DType.ACT_Q8: ActivationFormat.Q8,
+    DType.ACT_Q16: ActivationFormat.Q16,
+    DType.ACT_Q8_PAIRS: ActivationFormat.Q8_PAIRS,
+}
 _ELEMENT_NBYTES = {
     DType.U8: 1,
     DType.I8: 1,
@@ -95,11 +110,27 @@ class Packing(IntEnum):
     TILE16_Q4_0 = 6
     TILE16_Q4_1 = 7
     TILE16_Q6_K = 8
-    ROWS_BF16 = 9
-    ROWS_Q8 = 10
-    ROWS_FP8 = 11
+    TILE16_Q4_PAIRS = 9
+    ROWS_BF16 = 10
+    ROWS_Q8 = 11
+    ROWS_FP8 = 12
+
+    @property
+    def width_multiple(self) -> int:
+        """A packed row's width is a multiple of this."""
+        return _WIDTH_MULTIPLES.get(self, Q8_BLOCK)
 
 
+_WIDTH_MULTIPLES = {
+    Packing.PLAIN: 1,
+    Packing.TILE16_F32: 1,
+    Packing.TILE16_F16: 1,
+    Packing.TILE16_BF16: 2,
+    Packing.TILE16_Q4_PAIRS: Q8_PAIR,
+    Packing.ROWS_BF16: 8,  # rows of a multiple of 16 bytes
+    Packing.ROWS_Q8: CODE_ROW_MULTIPLE,
+    Packing.ROWS_FP8: CODE_ROW_MULTIPLE,
+}
 # Bytes that 32 consecutive inputs of one output take, over all planes of a packing.
 _BLOCK_NBYTES = {
     Packing.TILE16_F32: 128,
@@ -109,25 +140,15 @@ _BLOCK_NBYTES = {
     Packing.TILE16_Q4_0: 18,
     Packing.TILE16_Q4_1: 20,
     Packing.TILE16_Q6_K: 36,
-    Packing.ROWS_BF16: 64,
+    Packing.TILE16_Q4_PAIRS: 20,
 }
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES = {Packing.TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES = {Packing.TILE16_Q4_PAIRS: 1}
+
+
 # Those of matrices that lie row by row.
 ROW_PACKINGS: Final = frozenset({Packing.ROWS_BF16, Packing.ROWS_Q8, Packing.ROWS_FP8})
-# What a row's width is a multiple of; 1 where it may be any.
-_WIDTH_MULTIPLE = {
-    Packing.PLAIN: 1,
-    Packing.TILE16_F32: 1,
-    Packing.TILE16_F16: 1,
-    Packing.TILE16_BF16: 2,
-    Packing.ROWS_BF16: 8,  # rows of a multiple of 16 bytes
-    Packing.ROWS_Q8: CODE_ROW_MULTIPLE,
-    Packing.ROWS_FP8: CODE_ROW_MULTIPLE,
-}
-
-
-def width_multiple(packing: Packing) -> int:
-    """What the width of a matrix in this layout is a multiple of."""
-    return _WIDTH_MULTIPLE.get(packing, Q8_BLOCK)
 
 
 def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
@@ -136,9 +157,12 @@ def packed_nbytes(packing: Packing, outputs: int, width: int) -> int:
         scales = row_scales(packing, width) * outputs
         # They take whole rows, too: the last one is filled with zeros.
         return width * (outputs + -(-4 * scales // width))
-    tile = 1 if packing is Packing.ROWS_BF16 else TILE_OUTPUTS
-    rows = -(-outputs // tile) * tile
-    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    if packing is Packing.ROWS_BF16:
+        return 2 * outputs * width
+    tiles = -(-outputs // TILE_OUTPUTS)
+    blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 def row_scales(packing: int, width: int) -> int:

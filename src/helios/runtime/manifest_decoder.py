@@ -20,7 +20,6 @@ from helios.contract.fields import (
     refuse_unknown_fields,
     unique,
 )
-from helios.kernels.catalogue import Q8_BLOCK
 from helios.runtime.manifest import (
     Buffer,
     BufferClass,
@@ -32,7 +31,6 @@ from helios.runtime.manifest import (
     Packing,
     StagedDestination,
     packed_nbytes,
-    width_multiple,
 )
 from helios.runtime.node_decoder import decode_target
 from helios.runtime.program_decoder import ProgramDecoder
@@ -141,15 +139,16 @@ def _shape_nbytes(message: Any, where: str, dtype: DType, packing: Packing) -> i
     for number, extent in enumerate(shape):
         integer(extent, f"{path}[{number}]", low=1, high=BUFFER_LIMIT_NBYTES)
     if packing is Packing.PLAIN:
-        if dtype in (DType.ACT_Q8, DType.ACT_Q16) and shape[-1] % Q8_BLOCK:
-            refuse(f"{path}[{len(shape) - 1}]", f"{shape[-1]} is no multiple of {Q8_BLOCK}")
+        if shape[-1] % dtype.width_multiple:
+            refuse(
+                f"{path}[{len(shape) - 1}]", f"{shape[-1]} is no multiple of {dtype.width_multiple}"
+            )
         nbytes: int = prod(shape[:-1]) * dtype.row_nbytes(shape[-1])
     else:
         if len(shape) != 2:
             refuse(path, f"{packing.name} packs a matrix, not {len(shape)} dimensions")
-        multiple = width_multiple(packing)
-        if shape[1] % multiple:
-            refuse(f"{path}[1]", f"{shape[1]} is no multiple of {multiple}")
+        if shape[1] % packing.width_multiple:
+            refuse(f"{path}[1]", f"{shape[1]} is no multiple of {packing.width_multiple}")
         nbytes = packed_nbytes(packing, shape[0], shape[1])
     if nbytes > BUFFER_LIMIT_NBYTES:
         refuse(path, f"takes {nbytes} bytes, over the limit of {BUFFER_LIMIT_NBYTES}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from helios.contract import PreparedContract
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share

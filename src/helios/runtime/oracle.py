@@ -9,12 +9,12 @@ first pages, and needs the runtime for itself while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count as counting
 from typing import Final
 
 import numpy as np
 
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.model_runtime import ModelRuntime

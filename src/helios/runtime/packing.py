@@ -9,11 +9,11 @@ is the caller; what the sources mean is in `value_sources` and `array_sources`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from helios.contract.enums import Operation
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.runtime.checks.bindings import allots_lengths, check_lengths, placed_bindings
 from helios.runtime.checks.deltas import check_delta_places

@@ -7,9 +7,11 @@ device runs them, `helios.runtime.completions` reads the answer back into these 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from helios.dataclass import dataclass
 
 if TYPE_CHECKING:
     # Only named in types; who plans rounds without images has no use for numpy.

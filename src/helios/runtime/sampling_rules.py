@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final, NamedTuple
 
 from helios.contract.enums import ValueSource
 from helios.contract.model import GraphContract
+from helios.dataclass import dataclass
 from helios.kernels.catalogue import (
     BAD_WORD_CAPACITY,
     BIAS_CAPACITY,

@@ -7,11 +7,11 @@ the rules into the geometry, the frontend prepares requests by them, the schedul
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from helios.contract.enums import Operation, ValueSource
 from helios.contract.model import GraphContract
+from helios.dataclass import dataclass
 from helios.kernels.catalogue import TOP_CAPACITY
 
 

@@ -6,12 +6,12 @@ Pure functions; used by `ModelRuntime` at load and by inspection before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from helios.contract.enums import Operation, ValueSource
 from helios.contract.fields import refuse
 from helios.contract.model import PreparedContract
+from helios.dataclass import dataclass
 from helios.runtime.capacities import (
     Capacities,
     beside_cache_nbytes,

@@ -7,9 +7,9 @@ sizes them, and by `packing`, which turns slots and snapshots into row numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from helios.contract.model import PreparedContract
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Program
 
 

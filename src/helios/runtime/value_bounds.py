@@ -5,10 +5,9 @@ again with what was selected.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from helios.contract.enums import Indexing, Operation
 from helios.contract.model import PreparedContract
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Program
 from helios.runtime.state_rows import StateRows
 

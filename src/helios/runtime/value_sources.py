@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from helios.contract.enums import Operation, ValueSource
+from helios.dataclass import dataclass
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.runtime.lanes import (
     ADMITTING,

@@ -7,8 +7,8 @@ they may, or the least that make headway. `Turns` is the caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.runtime.geometry import ProgramInfo
 from helios.scheduler.costs import CostLine, CostModel
 

@@ -8,10 +8,10 @@ concerns one request. `Scheduler.complete` checks all lanes before it acts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.runtime.rounds import (
     Alternatives,
     Completion,

@@ -7,8 +7,9 @@ completions say. `Scheduler.complete` reports to it, `Turns` asks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from helios.dataclass import dataclass
 
 STALE_NS: Final = 60_000_000_000  # a measurement that is so much older than the last is stale
 SETTLED: Final = 3  # measurements that are needed to say that a program doesn't pay

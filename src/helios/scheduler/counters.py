@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from helios.dataclass import dataclass
 from helios.scheduler.events import Finish
 
 

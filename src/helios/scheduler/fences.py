@@ -8,9 +8,9 @@ is reported at once, and what follows from it waits for the host's decision: `st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.runtime.geometry import Geometry, Operation
 from helios.runtime.rounds import (
     Alternatives,

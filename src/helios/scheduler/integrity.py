@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 
 DEFAULT_QUEUE_CAPACITY: Final = 256

@@ -7,9 +7,9 @@ submitted. Who makes such rounds: `cohorts`, for prompts and running outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import ContractError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import LaneWork, Round

@@ -6,9 +6,10 @@ request becomes resident again as a new `Resident` whose prompt holds the tokens
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
+from helios.dataclass import dataclass
 from helios.runtime.rounds import Alternatives, SamplingParameters
 from helios.scheduler.cache import Hold
 from helios.scheduler.ranking import Rank

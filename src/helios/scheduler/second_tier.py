@@ -10,9 +10,9 @@ All calls come from the thread that plans rounds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from helios.dataclass import dataclass
 from helios.scheduler.cache import CacheListener
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
 from helios.scheduler.tier_counts import TierCounts

@@ -35,6 +35,7 @@ class DType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DTYPE_F32: _ClassVar[DType]
     DTYPE_ACT_Q8: _ClassVar[DType]
     DTYPE_ACT_Q16: _ClassVar[DType]
+    DTYPE_ACT_Q8_PAIRS: _ClassVar[DType]
 
 class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,6 +48,7 @@ class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PACKING_TILE16_Q4_0: _ClassVar[Packing]
     PACKING_TILE16_Q4_1: _ClassVar[Packing]
     PACKING_TILE16_Q6_K: _ClassVar[Packing]
+    PACKING_TILE16_Q4_PAIRS: _ClassVar[Packing]
     PACKING_ROWS_BF16: _ClassVar[Packing]
     PACKING_ROWS_Q8: _ClassVar[Packing]
     PACKING_ROWS_FP8: _ClassVar[Packing]
@@ -80,6 +82,7 @@ DTYPE_BF16: DType
 DTYPE_F32: DType
 DTYPE_ACT_Q8: DType
 DTYPE_ACT_Q16: DType
+DTYPE_ACT_Q8_PAIRS: DType
 PACKING_UNSPECIFIED: Packing
 PACKING_PLAIN: Packing
 PACKING_TILE16_F32: Packing
@@ -89,6 +92,7 @@ PACKING_TILE16_Q8_0: Packing
 PACKING_TILE16_Q4_0: Packing
 PACKING_TILE16_Q4_1: Packing
 PACKING_TILE16_Q6_K: Packing
+PACKING_TILE16_Q4_PAIRS: Packing
 PACKING_ROWS_BF16: Packing
 PACKING_ROWS_Q8: Packing
 PACKING_ROWS_FP8: Packing

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from starlette.types import Scope
 
+from helios.dataclass import dataclass
 from helios.log_lines import FIELDS
 from helios.server.ignored_fields import logged_names
 from helios.server.route_paths import METRICS, PROBES, READY

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.chat_options import ChatOptions
 from helios.frontend.grammar.structural_tags import AnswerForm

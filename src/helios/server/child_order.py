@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.server.server import ServerOptions
 
 CHILD_COMMAND: Final = (sys.executable, "-m", "helios.server.http_child")

@@ -7,8 +7,8 @@ of a prompt computes it for the others, and hears what is to be said of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.frontend.output import OutputPipeline, PromptToken
 from helios.frontend.prepare import PreparedRequest
 from helios.server.lifecycle import ServedModel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from helios.dataclass import dataclass
 from helios.worker.histograms import HistogramCounts
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -17,6 +17,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from helios import collector
 from helios.errors import HeliosError
 from helios.logs import logging_to_stderr
 from helios.server.child_order import SERVES, ChildOrder
@@ -31,6 +32,7 @@ def main() -> int:
     """Serves; 0 after an orderly end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    collector.rest()
     # Written by the process that started this one.
     order = pickle.load(sys.stdin.buffer)
     assert isinstance(order, ChildOrder)

@@ -14,12 +14,13 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from helios.dataclass import dataclass
 from helios.server.admission import Admission
 from helios.server.connections import LimitedConnection
 from helios.server.lifecycle import Lifecycle

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, Protocol
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Frontend
 from helios.server.admission import Admission

@@ -4,13 +4,12 @@ ready a model to serve.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
+from helios import collector
 from helios.core import OpenedCore
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.frontend.bootstrap import Bootstrap, Frontend
 from helios.server.admission import Admission
@@ -39,7 +38,9 @@ async def load(lifecycle: Lifecycle, client: WorkerClient, loading: Loading) -> 
     is raised."""
     core = loading.core
     try:
-        frontend = await asyncio.to_thread(Bootstrap.load, core)
+        # In this thread: the tokenizer's library keeps the interpreter all the while, so that the
+        # event loop stands still in any case, and in another thread its allocations cost more.
+        frontend = Bootstrap.load(core)
         lifecycle.mark("frontend")
         lifecycle.core_opened()
         ready = await client.ready()
@@ -51,9 +52,7 @@ async def load(lifecycle: Lifecycle, client: WorkerClient, loading: Loading) -> 
     )
     lifecycle.mark("ready")
     model = _served_model(frontend, client, ready, loading)
-    # What was made for loading stays for ever: the collector needn't walk it again.
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     shorten_turns()
     lifecycle.serve(model)
     return model

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from msgspec import UNSET, UnsetType
 
+from helios.dataclass import dataclass
 from helios.frontend.response.deltas import CallArguments, CallBegin, Content, Delta, Reasoning
 from helios.server.answers import AssistantMessage, ChatDelta
 from helios.server.tool_bodies import CalledFunction, ToolCall, ToolCallDelta

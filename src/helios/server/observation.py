@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.frontend.output import OutputDelta, PromptToken
 from helios.server.answers import FinishReason, Performance, Usage
 

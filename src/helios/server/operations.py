@@ -7,9 +7,10 @@ application has. Whoever adds a route adds its `Operation` to `OPERATIONS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from helios.dataclass import dataclass
 from helios.server.abort import Aborted, AbortRequest
 from helios.server.answers import ChatChunk, ChatCompletion, Completion
 from helios.server.bodies import ChatRequest, CompletionRequest

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from helios.dataclass import dataclass
 from helios.frontend.output import Alternative, PromptToken, TokenText
 from helios.server.answers import PromptLogprob, PromptLogprobs, Usage
 from helios.server.observation import ChoiceSteps, Step, Totals

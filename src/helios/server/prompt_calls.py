@@ -5,11 +5,12 @@ slot. `prompt_routes` handles every call alike; this module knows the fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import msgspec
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.prepare import PreparedRequest, choices
 from helios.frontend.prompts import Prompt, PromptMaker

@@ -7,12 +7,12 @@ the field. Templates know thinking by different names, too, so both usual ones a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from helios.dataclass import dataclass
 from helios.frontend.grammar.constraint import ThinkingBudget
 from helios.server.failures import invalid
 

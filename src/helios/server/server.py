@@ -1,23 +1,26 @@
 """The server: HTTP over one model worker, in one process or several. `cli_serve` starts it.
 
-Start-up overlaps: the listener is up first, so that clients wait instead of failing; then the
-worker process is started; while it loads the model this process opens the core, says that it
-listens, and loads what HTTP needs (`serving`). So what this module imports itself is kept small.
+Start-up overlaps: the command starts the worker process before this module is even imported. Then
+the listener is up, so that clients wait instead of failing; while the worker loads its libraries
+and the model this process opens the core, says that it listens, and loads what HTTP needs
+(`serving`). So what this module imports itself is kept small: the worker waits for what it is to
+serve.
 """
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import field
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 from helios.server.listeners import listen
 from helios.server.options import HttpOptions
 from helios.server.options.tls import tls_context
-from helios.worker.launch import WORKER_COMMAND, launch
+from helios.worker.launch import LaunchedWorker, start
 from helios.worker.options import WorkerOptions
 
 # Open files of an HTTP process beside clients' connections; generous.
@@ -51,19 +54,20 @@ class ServerOptions:
 
 
 class Server:
-    """`report` gets a line about each step that an operator wants to know; `worker_command` starts
-    another worker than the usual one, for benchmarks and tests."""
+    """`report` gets a line about each step that an operator wants to know. `worker` is one that has
+    been started already (with a door where there are several HTTP processes) and is the server's
+    from now on; else it starts one itself."""
 
     def __init__(
         self,
         options: ServerOptions,
         report: Callable[[str], None],
         *,
-        worker_command: Sequence[str] = WORKER_COMMAND,
+        worker: LaunchedWorker | None = None,
     ) -> None:
         self._options = options
         self._report = report
-        self._worker_command = worker_command
+        self._worker = worker
 
     def start(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
@@ -77,8 +81,9 @@ class Server:
         with (
             logging_to_stderr(options.logs, "http"),
             listen(options.host, options.port, shared=several) as listener,
-            launch(options.worker, command=self._worker_command, door=several) as worker,
+            self._worker or start(door=several) as worker,
         ):
+            worker.order(options.worker)
             # Only now, since importing these takes a while that the worker can use.
             from helios.server.opening import open_for_serving
 

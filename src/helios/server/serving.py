@@ -56,7 +56,10 @@ async def _serve(
     options: ServerOptions,
 ) -> None:
     client = await ModelClient.attach(worker, options.http_workers)
-    others = OtherProcesses(options, worker.door, listener) if worker.door is not None else None
+    others = None
+    if options.http_workers > 1:
+        assert worker.door is not None, "others need a way in"
+        others = OtherProcesses(options, worker.door, listener)
     try:
         watch = DeviceWatch(options.http.liveness.stall_timeout_s)
         lifecycle = Lifecycle(watch, options_in_force(options))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from helios.dataclass import dataclass
 from helios.frontend.tools import Calling
 from helios.server.failures import invalid, not_supported
 

@@ -7,11 +7,11 @@ server would have to ignore although it changes the answer, and which fields doe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from helios.dataclass import dataclass
 from helios.frontend.prepare import CHOICES_LIMIT
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.server.bodies import ChatMessage, ChatRequest, CompletionRequest, ContentPart

@@ -14,9 +14,10 @@ import socket
 import struct
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.worker.channel import SocketEnd
 from helios.worker.messages import (
     BooksBroken,
@@ -40,7 +41,7 @@ from helios.worker.messages import (
 )
 from helios.worker.peer_messages import Ask, Asked, AskedAnswer, AskResult, FromProcess
 from helios.worker.process_numbers import FIRST_PROCESS, process_of
-from helios.worker.recipient import ends
+from helios.worker.request_events import ends
 
 _NUMBER: Final = struct.Struct("<I")
 _ANSWERED_BY: Final[dict[type, type]] = {

@@ -16,12 +16,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.dataclass import dataclass
 from helios.frontend.grammar.faults import GrammarFault
 from helios.runtime.array_rows import WORD
 from helios.runtime.rounds import LaneExtras, LaneWork, Round

@@ -12,9 +12,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from helios.dataclass import dataclass
 from helios.errors import ContractError, ExecutionError, HeliosError
 from helios.worker.matcher_faults import first_line
 

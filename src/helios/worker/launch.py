@@ -1,5 +1,5 @@
-"""Starts a worker process. Apart from `client`, so that a server can do it before it imports
-asyncio and everything else that it needs itself: the model loads meanwhile.
+"""Starts a worker process. Apart from `client`, and with few imports of its own: a server starts
+it before it reads its command line or imports what HTTP needs, and the worker loads meanwhile.
 """
 
 from __future__ import annotations
@@ -9,30 +9,41 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-import msgspec
+if TYPE_CHECKING:
+    from helios.worker.options import WorkerOptions
 
-from helios.errors import HeliosError
-from helios.worker.options import WorkerOptions
-
+# Clients' secret, which no process but those that speak HTTP is to know.
+API_KEY_VARIABLE: Final = "HELIOS_API_KEY"
 # numpy's threads for matrices: a worker multiplies none, and starting them costs tens of
 # milliseconds of a processor that loads the model meanwhile.
 _ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 WORKER_COMMAND: Final = (sys.executable, "-m", "helios.worker")
 
 
-@dataclass(frozen=True, slots=True)
 class LaunchedWorker:
     """A worker process and this side's end of its socket; `door` takes connections of more HTTP
     processes (`connections.hand_in`), if there may be any. As a context manager it doesn't let the
-    process outlive the block."""
+    process outlive the block; blocks may be nested."""
 
-    process: subprocess.Popen[bytes]
-    connection: socket.socket
-    door: socket.socket | None = None
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: socket.socket,
+        door: socket.socket | None = None,
+    ) -> None:
+        self.process = process
+        self.connection = connection
+        self.door = door
+
+    def order(self, options: WorkerOptions) -> None:
+        """Says what to serve; once. Raises HeliosError as `order.encode_order`."""
+        # Imported on use: a worker is started before anything is imported that isn't needed.
+        from helios.worker.order import encode_order, send_order
+
+        send_order(self.connection, encode_order(options))
 
     def __enter__(self) -> Self:
         return self
@@ -50,32 +61,37 @@ class LaunchedWorker:
         self.process.wait()
 
 
-def launch(
-    options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND, door: bool = False
-) -> LaunchedWorker:
-    """Starts a worker, with a `door` if more processes are to connect. `command` is what runs
-    before the descriptors and the options. Raises HeliosError for options that can't travel: text
-    that is no Unicode, as a path may be."""
-    try:
-        encoded = msgspec.json.encode(options).decode()
-    except UnicodeEncodeError as error:
-        raise HeliosError(
-            f"{error.object!r} is no UTF-8",
-            where="options",
-            remedy="Write namespaces and paths in UTF-8",
-        ) from error
+def start(*, command: Sequence[str] = WORKER_COMMAND, door: bool = False) -> LaunchedWorker:
+    """Starts a worker that waits for its `order`, with a `door` if more processes are to connect.
+    `command` is what runs before the descriptors."""
     pairs = [socket.socketpair()]
     if door:
         pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     descriptors = [theirs.fileno() for _, theirs in pairs]
+    environment = _ENVIRONMENT | os.environ
+    environment.pop(API_KEY_VARIABLE, None)
     try:
         process = subprocess.Popen(
-            [*command, ",".join(map(str, descriptors)), encoded],
+            [*command, ",".join(map(str, descriptors))],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
-            env=_ENVIRONMENT | os.environ,
+            env=environment,
         )
     finally:
         for _, theirs in pairs:
             theirs.close()
     return LaunchedWorker(process, *(ours for ours, _ in pairs))
+
+
+def launch(
+    options: WorkerOptions, *, command: Sequence[str] = WORKER_COMMAND, door: bool = False
+) -> LaunchedWorker:
+    """Starts a worker whose order is known. Raises HeliosError for options that can't travel; no
+    process is left then."""
+    worker = start(command=command, door=door)
+    try:
+        worker.order(options)
+    except BaseException:
+        worker.__exit__(None, None, None)
+        raise
+    return worker

@@ -7,9 +7,9 @@ doesn't know is a bug, and its request's failure is the server's.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.frontend.grammar.faults import GrammarFault
 
 

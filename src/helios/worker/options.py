@@ -1,4 +1,4 @@
-"""What a model worker is told when it starts. Travels as JSON on the worker's command line."""
+"""What a model worker is told when it starts. Travels as JSON on the worker's socket (`order`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `publisher_key` is the publisher's raw Ed25519 key; without it the trust store decides, unless
     `allow_unknown_publisher` is set. `core_key` is the path of a sealed core's key file, never the
-    key: these options can be seen in a list of processes. `cache_dir` is where resources that the
+    key itself. `cache_dir` is where resources that the
     core's folder lacks are kept, `allow_private_mirrors` lets them come from private addresses,
     and a mirror may leave us without an answer for `mirror_timeout_s`.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError, HeliosError
 from helios.worker.event_budget import event_budget
 from helios.worker.ingress import IngressRoom

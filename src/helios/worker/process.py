@@ -1,73 +1,74 @@
-"""The model worker as a process: `python -m helios.worker FD[,DOOR] OPTIONS`.
+"""The model worker as a process: `python -m helios.worker FD[,DOOR]`.
 
 FD is an inherited stream socket to the client, DOOR one that more clients come in by
-(`connections`), OPTIONS a `WorkerOptions` as JSON. It loads the
-model, says ready or failed, and serves until the client goes. Signals that ask a whole group of
-processes to end (an interrupt from the terminal, a supervisor's SIGTERM) are left to the client,
-which lets answers finish and then ends the worker; its closed socket does so too.
+(`connections`). The socket first carries what to serve (`order`), and meanwhile the process loads
+its libraries. It loads the model, says ready or failed, and serves until the client goes. Signals
+that ask a whole group of processes to end (an interrupt from the terminal, a supervisor's SIGTERM)
+are left to the client, which lets answers finish and then ends the worker; its closed socket does
+so too.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import time
 from collections.abc import Sequence
 
-import msgspec
-
+from helios import collector
 from helios.errors import HeliosError
 from helios.logs import logging_to_stderr
 from helios.thread_turns import shorten_turns
-from helios.worker import collector
 from helios.worker.channel import SocketChannel
 from helios.worker.connections import ConnectionsChannel, ProcessConnection
 from helios.worker.messages import WorkerFailed
 from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
+from helios.worker.order import receive_order
+from helios.worker.startup import load_model
 
 _log = logging.getLogger(__name__)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the worker; 0 where it was told to end, 1 where it failed (the client knows why)."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    descriptors, encoded = arguments
-    options = msgspec.json.decode(encoded, type=WorkerOptions)
+def main(arguments: Sequence[str], began_ns: int) -> int:
+    """Runs the worker; 0 where it was told to end or wasn't needed, 1 where it failed (the client
+    knows why). It began to import at `began_ns` of the monotonic clock."""
+    import_ms = (time.monotonic_ns() - began_ns) / 1e6
+    (descriptors,) = arguments
+    first, *doors = (socket.socket(fileno=int(one)) for one in descriptors.split(","))
+    options = receive_order(first)
+    if options is None:
+        return 0
     with logging_to_stderr(options.logs, "worker"):
-        channel = open_channel(descriptors)
+        channel = open_channel(first, doors)
         try:
-            return _serve(channel, options)
+            return _serve(channel, options, import_ms)
         finally:
             channel.close()
 
 
-def open_channel(descriptors: str) -> SocketChannel | ConnectionsChannel:
+def open_channel(
+    first: socket.socket, doors: Sequence[socket.socket]
+) -> SocketChannel | ConnectionsChannel:
     """The channel over inherited sockets: of the only client, or of the first one and the door."""
-    sockets = [socket.socket(fileno=int(one)) for one in descriptors.split(",")]
-    if len(sockets) == 1:
-        return SocketChannel(sockets[0])
-    first, door = sockets
+    if not doors:
+        return SocketChannel(first)
+    (door,) = doors
     return ConnectionsChannel(ProcessConnection(first), door)
 
 
-def _serve(channel: SocketChannel | ConnectionsChannel, options: WorkerOptions) -> int:
+def _serve(
+    channel: SocketChannel | ConnectionsChannel, options: WorkerOptions, import_ms: float
+) -> int:
     try:
-        began = time.monotonic_ns()
-        # Imported here, so that its time is a phase of its own.
-        from helios.worker.startup import load_model
-
-        imported = time.monotonic_ns()
         model = load_model(options)
     except Exception as error:
         if not isinstance(error, HeliosError):
             _log.exception("the model can't be loaded")
         channel.send([WorkerFailed(type(error).__name__, str(error))])
         return 1
-    model.startup_ms["import"] = (imported - began) / 1e6
-    collector.settle()
+    model.startup_ms["import"] = import_ms
+    collector.settle(collector.YOUNG_OBJECTS)
     shorten_turns(of_gpu=model.runtime.geometry.target.startswith("cuda:"))
     try:
         channel.send([model.ready_message()])

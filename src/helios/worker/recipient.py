@@ -12,14 +12,8 @@ import asyncio
 from typing import Protocol
 
 from helios.errors import HeliosError
-from helios.worker.messages import FailedEvent, RejectedEvent, TokensEvent
-
-RequestEvent = TokensEvent | RejectedEvent | FailedEvent
-
-
-def ends(event: RequestEvent) -> bool:
-    """Whether it is a request's last."""
-    return not isinstance(event, TokensEvent) or event.finish != 0
+from helios.worker.request_events import RequestEvent as RequestEvent
+from helios.worker.request_events import ends as ends
 
 
 class Recipient(Protocol):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.runtime.geometry import Geometry, ProgramInfo
 from helios.scheduler.planned import PlannedRound
 from helios.worker.messages import ProgramCounts

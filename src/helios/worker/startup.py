@@ -6,13 +6,14 @@ Called by the worker process and by the in-process engine; the phases' durations
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from helios.contract.model import ServingDefaults
 from helios.core import OpenedCore, ResourceKind
+from helios.dataclass import dataclass
 from helios.errors import CoreError
 from helios.runtime.model_runtime import DeviceOptions, ModelRuntime
 from helios.runtime.native_model import NativeModel

@@ -10,9 +10,9 @@ import itertools
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 
+from helios.dataclass import dataclass
 from helios.errors import ExecutionError, HeliosError
 from helios.frontend.prepare import PreparedRequest
 from helios.worker.channel import InProcessChannel

@@ -39,10 +39,15 @@ class Heads:
 
 @dataclass(frozen=True)
 class Planes:
-    """One layer's cached keys and values."""
+    """One layer's cached keys and values, f16, or bf16 in pairs."""
 
     keys: BufferHandle
     values: BufferHandle
+
+    @property
+    def kernels(self) -> str:
+        """What the names of the kernels end with that know these planes."""
+        return "_bf16" if self.keys.dtype == pb.DTYPE_BF16 else ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def rope_and_cache(
         operands["q_norm"] = q_norm
     if k_norm is not None:
         operands["k_norm"] = k_norm
-    kernel, queries = "rope_and_cache", qkv.buffer
+    kernel, queries = f"rope_and_cache{planes.kernels}", qkv.buffer
     if program.target.queries_apart:
         kernel = "rope_and_cache_f16"
         shape = (at.rows.capacity, heads.query * heads.width)
@@ -109,7 +114,7 @@ def attention(
     out = program.activation(role, at.rows.capacity, heads.query * heads.width, form)
     operands = {**_row_operands(at, table, planes), "out": out.buffer}
     integers = {**_head_integers(at.rows, heads, table), "window": window, "format": form}
-    kernel = "attention"
+    kernel = f"attention{planes.kernels}"
     if program.target.queries_apart:
         kernel = "attention_f16"
         operands["queries"] = queries
@@ -124,8 +129,9 @@ def attention(
     return out
 
 
-def declare_planes(recorder: Recorder, layer: int, heads: Heads) -> Planes:
-    """A layer's planes, as the target's attention reads them."""
+def declare_planes(recorder: Recorder, layer: int, heads: Heads, *, paired: bool) -> Planes:
+    """A layer's planes, as the target's attention reads them; `paired`: bf16 in pairs, of the same
+    extents, where the target has attention in bf16."""
     tokens, width = recorder.target.page_tokens, heads.width
     # Where attention reads one element of all of a page's keys at a time, they lie transposed.
     keys = (tokens, width) if recorder.target.queries_apart else (width, tokens)
@@ -134,7 +140,7 @@ def declare_planes(recorder: Recorder, layer: int, heads: Heads) -> Planes:
         return recorder.buffers.plain(
             f"cache.{kind}.{layer}",
             pb.BUFFER_CLASS_CACHE,
-            pb.DTYPE_F16,
+            pb.DTYPE_BF16 if paired and not recorder.target.queries_apart else pb.DTYPE_F16,
             (heads.key_value, *row),
             leading=pb.LEADING_COUNT_CACHE_PAGES,
         )

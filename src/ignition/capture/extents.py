@@ -8,6 +8,7 @@ count are checked by their row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from helios.kernels.catalogue import EOS_CAPACITY, ActivationFormat
@@ -33,9 +34,9 @@ def _page_table(a: Attributes) -> Need:
     return of_slots(pb.DTYPE_I32, a["table_pages"])
 
 
-def _plane(a: Attributes) -> Need:
+def _plane(a: Attributes, dtype: pb.DType) -> Need:
     elements = a["kv_heads"] * a["head_dim"] * a["page_tokens"]
-    return Need(pb.DTYPE_F16, 2 * elements, pb.LEADING_COUNT_CACHE_PAGES)
+    return Need(dtype, dense_nbytes(dtype, (elements,)), pb.LEADING_COUNT_CACHE_PAGES)
 
 
 def _scatter_i32(a: Attributes) -> dict[str, Need]:
@@ -94,29 +95,29 @@ def _linear_silu_mul(a: Attributes) -> dict[str, Need]:
     }
 
 
-def _heads(a: Attributes) -> dict[str, Need]:
+def _heads(a: Attributes, dtype: pb.DType) -> dict[str, Need]:
     return {
         "qkv": f32(a["capacity"], (a["q_heads"] + 2 * a["kv_heads"]) * a["head_dim"]),
         "positions": i32(a["capacity"]),
         "slot": i32(a["capacity"]),
         "page_table": _page_table(a),
-        "k_plane": _plane(a),
-        "v_plane": _plane(a),
+        "k_plane": _plane(a, dtype),
+        "v_plane": _plane(a, dtype),
     }
 
 
-def _rope_and_cache(a: Attributes) -> dict[str, Need]:
+def _rope_and_cache(a: Attributes, dtype: pb.DType = pb.DTYPE_F16) -> dict[str, Need]:
     return {
-        **_heads(a),
+        **_heads(a, dtype),
         "inverse_frequency": f32(a["head_dim"] // 2),
         "q_norm": f32(a["head_dim"]),
         "k_norm": f32(a["head_dim"]),
     }
 
 
-def _attention(a: Attributes) -> dict[str, Need]:
+def _attention(a: Attributes, dtype: pb.DType = pb.DTYPE_F16) -> dict[str, Need]:
     out = _activation(a["format"], a["capacity"], a["q_heads"] * a["head_dim"])
-    return {**_heads(a), "out": out}
+    return {**_heads(a, dtype), "out": out}
 
 
 def _f16(*shape: int) -> Need:
@@ -217,6 +218,8 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "save_page": _page_copy,
     "load_page": _page_copy,
     "copy_rows": _copy_rows,
+    "rope_and_cache_bf16": partial(_rope_and_cache, dtype=pb.DTYPE_BF16),
+    "attention_bf16": partial(_attention, dtype=pb.DTYPE_BF16),
     **SAMPLING_RULES,
 }
 

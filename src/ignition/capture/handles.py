@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from helios.kernels.catalogue import Q8_BLOCK, ROWS_Q8_BLOCK, TILE_OUTPUTS, ActivationFormat
+from helios.kernels.catalogue import (
+    Q8_BLOCK,
+    Q8_PAIR,
+    ROWS_Q8_BLOCK,
+    TILE_OUTPUTS,
+    ActivationFormat,
+)
 from helios.schema import execution_pb2 as pb
 
 ELEMENT_NBYTES: Final[dict[pb.DType, int]] = {
@@ -29,6 +35,7 @@ FORMAT_DTYPE: Final[dict[ActivationFormat, pb.DType]] = {
     ActivationFormat.BF16: pb.DTYPE_BF16,
     ActivationFormat.Q8: pb.DTYPE_ACT_Q8,
     ActivationFormat.Q16: pb.DTYPE_ACT_Q16,
+    ActivationFormat.Q8_PAIRS: pb.DTYPE_ACT_Q8_PAIRS,
 }
 _DTYPE_FORMAT: Final = {dtype: form for form, dtype in FORMAT_DTYPE.items()}
 
@@ -41,10 +48,13 @@ _BLOCK_NBYTES: Final[dict[int, int]] = {
     pb.PACKING_TILE16_Q4_0: 18,
     pb.PACKING_TILE16_Q4_1: 20,
     pb.PACKING_TILE16_Q6_K: 36,
-    pb.PACKING_ROWS_BF16: 64,
+    pb.PACKING_TILE16_Q4_PAIRS: 20,
 }
 # Rows of codes and their scales, what CUDA targets have beside rows of bf16.
 CODE_ROW_PACKINGS: Final = frozenset({pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_FP8})
+# And those of what a tile has once, and once for each pair of blocks, up to a multiple of four.
+_TILE_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 4 * TILE_OUTPUTS}
+_PAIR_NBYTES: Final[dict[int, int]] = {pb.PACKING_TILE16_Q4_PAIRS: 1}
 PLAIN_ELEMENT_PACKINGS: Final = frozenset(
     {
         pb.PACKING_TILE16_F32,
@@ -61,9 +71,12 @@ def packed_nbytes(packing: int, outputs: int, width: int) -> int:
         blocks = -(-width // ROWS_Q8_BLOCK) if packing == pb.PACKING_ROWS_Q8 else 1
         # The scales take whole rows, too: the last one is filled with zeros.
         return width * (outputs + -(-4 * blocks * outputs // width))
-    tile = 1 if packing == pb.PACKING_ROWS_BF16 else TILE_OUTPUTS
-    rows = -(-outputs // tile) * tile
-    return rows * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    if packing == pb.PACKING_ROWS_BF16:
+        return 2 * outputs * width
+    tiles = -(-outputs // TILE_OUTPUTS)
+    in_blocks = TILE_OUTPUTS * width * _BLOCK_NBYTES[packing] // Q8_BLOCK
+    flags = -(-(width // Q8_PAIR) // 4) * 4 * _PAIR_NBYTES.get(packing, 0)
+    return tiles * (in_blocks + flags + _TILE_NBYTES.get(packing, 0))
 
 
 def dense_nbytes(dtype: pb.DType, shape: tuple[int, ...]) -> int:

@@ -40,6 +40,8 @@ def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
     """The format that a projection reads, by how its weights are kept and what it is for."""
     if matrix.packing in (pb.PACKING_ROWS_BF16, *CODE_ROW_PACKINGS):
         return ActivationFormat.BF16  # what tensor cores multiply
+    if matrix.packing == pb.PACKING_TILE16_Q4_PAIRS:
+        return ActivationFormat.Q8_PAIRS
     if matrix.is_quantised:
         return ActivationFormat.Q8 if role is Role.INNER else ActivationFormat.Q16
     if matrix.packing == pb.PACKING_TILE16_BF16 and role is not Role.HEAD:

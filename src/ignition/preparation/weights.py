@@ -20,9 +20,11 @@ from helios.schema import execution_pb2 as pb
 from ignition.capture.buffers import BufferTable
 from ignition.capture.handles import BufferHandle, Matrix
 from ignition.capture.target import CPU, MatrixLayout, Target
+from ignition.preparation import pair_packing
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
 from ignition.preparation.errors import CheckpointError
 from ignition.preparation.packing import BLOCK, Bytes, Storage
+from ignition.preparation.pair_packing import pack_pairs
 from ignition.preparation.quantisation import WeightStorage, storage_of, store_as
 from ignition.preparation.stored_matrix import StoredMatrix, interleave_groups, interleave_tiles
 
@@ -67,7 +69,7 @@ class WeightSet:
         """Declares a projection that `join` makes of the checkpoint's matrices `tensors`, in the
         core's storage. `run` is the number of inputs that their producer writes at a time, all by
         default: what reads quantised rows needs whole blocks of them."""
-        return self._matrix(name, tensors, join, self._choice, run)
+        return self._matrix(name, tensors, join, self._choice, run, pairs=True)
 
     def gated_matrix(self, name: str, gate: str, up: str) -> Matrix:
         """Declares the joint projection of a gated feed-forward, whose rows alternate as the
@@ -137,6 +139,8 @@ class WeightSet:
         join: Join,
         choice: WeightStorage,
         run: int | None = None,
+        *,
+        pairs: bool = False,
     ) -> Matrix:
         # Only the form is kept: readers may copy rows, so matrices are read again when packed.
         forms = [(m.storage, m.shape) for m in map(self._checkpoint.matrix, tensors)]
@@ -155,14 +159,21 @@ class WeightSet:
                 else (_as_bf16, Storage.BF16)
             )
         bf16_rows = self._by_rows and storage is Storage.BF16
-        packing = pb.PACKING_ROWS_BF16 if bf16_rows else storage.packing
+        pairs = pairs and not self._by_rows and pair_packing.fits(storage, width, run)
+        packing = storage.packing
+        if bf16_rows:
+            packing = pb.PACKING_ROWS_BF16
+        elif pairs:
+            packing = pb.PACKING_TILE16_Q4_PAIRS
         handle = self._buffers.weight(
             name, _DTYPE.get(storage, pb.DTYPE_U8), packing, (outputs, width)
         )
 
         def content() -> Bytes:
             joined = join([self._converted(t, convert) for t in tensors])
-            return (joined.pack_as_rows() if self._by_rows else joined.pack()).data
+            if self._by_rows:
+                return joined.pack_as_rows().data
+            return pack_pairs(joined.row_bytes, width) if pairs else joined.pack().data
 
         self._add(handle, content, tensors, storage.value)
         return Matrix(handle, outputs, width)

@@ -209,11 +209,12 @@ def _declare_layer(
     def vector(name: str, *parts: str) -> BufferHandle:
         return weights.vector(f"{prefix}.{name}", [f"{prefix}.{p}" for p in parts or [name]])
 
+    qkv = matrix("qkv", "query", "key", "value")
     biases = parameters.attention_biases
     norms = parameters.query_key_norms
     return _Layer(
         attention_norm=vector("attention_norm"),
-        qkv=matrix("qkv", "query", "key", "value"),
+        qkv=qkv,
         qkv_bias=vector("qkv_bias", "query_bias", "key_bias", "value_bias") if biases else None,
         q_norm=vector("query_norm") if norms else None,
         k_norm=vector("key_norm") if norms else None,
@@ -223,5 +224,6 @@ def _declare_layer(
         feed_forward_norm=vector("feed_forward_norm"),
         gate_up=weights.gated_matrix(f"{prefix}.gate_up", f"{prefix}.gate", f"{prefix}.up"),
         down=matrix("down"),
-        planes=attention_ops.declare_planes(recorder, index, heads),
+        # Products of int8 blocks lose more than bf16 queries, keys, weights and values do.
+        planes=attention_ops.declare_planes(recorder, index, heads, paired=qkv.is_quantised),
     )

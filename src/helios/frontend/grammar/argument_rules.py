@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.grammar.free_text import FreeText
 from helios.frontend.grammar.lark import GrammarWriter

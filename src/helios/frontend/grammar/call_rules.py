@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from helios.contract.enums import ToolParser
 from helios.contract.model import ToolSyntax
+from helios.dataclass import dataclass
 from helios.frontend.grammar.argument_rules import (
     DEFINITIONS,
     Mentionable,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from helios.dataclass import dataclass
 from helios.frontend.grammar.structural_tags import AnswerForm, StructuralTag
 from helios.frontend.tools import Calling, Tools
 

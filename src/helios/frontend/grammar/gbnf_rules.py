@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NoReturn
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.grammar.client_grammars import COUNT_LIMIT, RULE_LEVELS_LIMIT
 from helios.frontend.grammar.patterns import UnsupportedPatternError, literal

@@ -8,8 +8,9 @@ force on an answer in one go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NoReturn
+
+from helios.dataclass import dataclass
 
 # Characters of the shortest match, and so of the longest text without a choice.
 SHORTEST_LIMIT: Final = 8192

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.structure import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.grammar.client_grammars import checked_lark
 from helios.frontend.grammar.gbnf import lark_of_gbnf

@@ -8,10 +8,10 @@ part of what is written; an empty one is nothing more. Only so does free text kn
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol
 
+from helios.dataclass import dataclass
 from helios.frontend.grammar.free_text import FreeText, up_to_sign
 from helios.frontend.grammar.lark import GrammarWriter
 from helios.frontend.grammar.patterns import UnsupportedPatternError, whole

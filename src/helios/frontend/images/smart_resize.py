@@ -8,13 +8,13 @@ processors of public vision models that resize to whole patches ("smart resize")
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helios.contract.model import ImageSettings
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.images.pixels import Pixels
 

@@ -10,12 +10,12 @@ Source: multimodal rotary positions (M-RoPE).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helios.contract.model import ImageSettings
+from helios.dataclass import dataclass
 from helios.errors import RequestError
 from helios.frontend.images.smart_resize import Patches
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.frontend.response.deltas import Sink
 from helios.frontend.response.json_stream import JsonStream
 from helios.frontend.response.matching import Source, Verdict

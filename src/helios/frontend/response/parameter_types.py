@@ -10,10 +10,11 @@ import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+
+from helios.dataclass import dataclass
 
 KINDS: Final = ("null", "integer", "number", "boolean", "object", "array", "string")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

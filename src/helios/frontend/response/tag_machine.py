@@ -7,9 +7,9 @@ the contract says so. What stands in a call is the call syntax's business (`Call
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from helios.dataclass import dataclass
 from helios.frontend.response.deltas import Sink
 from helios.frontend.response.marked_text import MarkerSigns, is_signed
 from helios.frontend.response.matching import Markers, Source, Verdict, starts, starts_with_any

@@ -32,6 +32,7 @@ _FORMAT_TYPES: Final = {
     int(ActivationFormat.BF16): DType.BF16,
     int(ActivationFormat.Q8): DType.ACT_Q8,
     int(ActivationFormat.Q16): DType.ACT_Q16,
+    int(ActivationFormat.Q8_PAIRS): DType.ACT_Q8_PAIRS,
 }
 _PACKINGS: Final = frozenset(map(int, Packing))
 _DTYPES: Final = frozenset(map(int, DType))

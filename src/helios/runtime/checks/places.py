@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from helios.contract.fields import join, refuse
 from helios.contract.model import GraphContract
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Program
 
 

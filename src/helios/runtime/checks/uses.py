@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from helios.contract.enums import AccessMode
+from helios.dataclass import dataclass
 from helios.runtime.manifest import Program
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import PreparedContract, ValueBinding
+from helios.dataclass import dataclass
 from helios.errors import ContractError
 from helios.kernels.catalogue import COMPLETION_LANE_COLUMNS
 from helios.runtime.devices.null import NullDevice

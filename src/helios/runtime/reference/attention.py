@@ -1,5 +1,5 @@
-"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`, and the
-forms of both that CUDA targets have.
+"""Reference attention over the paged key-value cache: `rope_and_cache` and `attention`, their forms
+over planes of bf16 pairs, and those of CUDA targets.
 
 The attention is a plain masked softmax over a slot's gathered history; the catalogue's page-wise
 online softmax gives the same numbers up to rounding.
@@ -12,7 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
+from helios.runtime.reference.arrays import (
+    F32,
+    I32,
+    gather,
+    live_rows,
+    rows_of,
+)
 from helios.runtime.reference.normalisation import normalised
 
 
@@ -28,11 +34,7 @@ def rope_and_cache(
         rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity, q_heads, kv_heads,
         head_dim, epsilon, attention_factor,
     )  # fmt: skip
-    live = live_rows(rows, capacity)
-    split = rows_of(qkv, live, (q_heads + 2 * kv_heads) * head_dim)
-    split = split.reshape(live, q_heads + 2 * kv_heads, head_dim)
-    split[turned.rows, :q_heads] = turned.queries
-    split[turned.rows, q_heads : q_heads + kv_heads] = turned.keys
+    _put_back(rows, qkv, turned, capacity, q_heads, kv_heads, head_dim)
     page, offset = _cache_places(
         positions[turned.rows], slot[turned.rows], page_table, page_tokens, table_pages
     )
@@ -41,6 +43,30 @@ def rope_and_cache(
     stored = (page >= 0) & (page < len(k_pages))
     k_pages[page[stored], :, :, offset[stored]] = turned.keys[stored]
     v_pages[page[stored], :, offset[stored], :] = turned.values[stored]
+
+
+def rope_and_cache_bf16(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, inverse_frequency: F32,
+    q_norm: F32 | None, k_norm: F32 | None, k_plane: F32, v_plane: F32,
+    *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
+    table_pages: int, epsilon: float, attention_factor: float,
+) -> None:  # fmt: skip
+    """`rope_and_cache` into planes of pairs."""
+    turned = _turned_heads(
+        rows, qkv, positions, inverse_frequency, q_norm, k_norm, capacity, q_heads, kv_heads,
+        head_dim, epsilon, attention_factor,
+    )  # fmt: skip
+    _put_back(rows, qkv, turned, capacity, q_heads, kv_heads, head_dim)
+    page, offset = _cache_places(
+        positions[turned.rows], slot[turned.rows], page_table, page_tokens, table_pages
+    )
+    k_pages = k_plane.reshape(-1, kv_heads, head_dim // 2, page_tokens, 2)
+    v_pages = v_plane.reshape(-1, kv_heads, page_tokens // 2, head_dim, 2)
+    there = (page >= 0) & (page < len(k_pages))
+    page, offset = page[there], offset[there]
+    pairs = turned.keys[there].reshape(len(page), kv_heads, head_dim // 2, 2)
+    k_pages[page, :, :, offset] = pairs
+    v_pages[page, :, offset // 2, :, offset % 2] = turned.values[there]
 
 
 def rope_and_cache_f16(
@@ -65,6 +91,18 @@ def rope_and_cache_f16(
         pages = plane.reshape(-1, kv_heads, page_tokens, head_dim)
         stored = (page >= 0) & (page < len(pages))
         pages[page[stored], :, offset[stored], :] = heads[stored]
+
+
+def _put_back(
+    rows: I32, qkv: F32, turned: _TurnedHeads, capacity: int, q_heads: int, kv_heads: int,
+    head_dim: int,
+) -> None:  # fmt: skip
+    """Turned queries and keys in place of those that they were made of."""
+    live = live_rows(rows, capacity)
+    split = rows_of(qkv, live, (q_heads + 2 * kv_heads) * head_dim)
+    split = split.reshape(live, q_heads + 2 * kv_heads, head_dim)
+    split[turned.rows, :q_heads] = turned.queries
+    split[turned.rows, q_heads : q_heads + kv_heads] = turned.keys
 
 
 class _TurnedHeads(NamedTuple):
@@ -122,11 +160,43 @@ def attention(
     table_pages: int, window: int, format: int, scale: float,
 ) -> None:  # fmt: skip
     """Softmax attention of each row's queries over its slot's history up to its position."""
+    _attend_rows(
+        rows, qkv, positions, slot, page_table,
+        k_plane.reshape(-1, kv_heads, head_dim, page_tokens),
+        v_plane.reshape(-1, kv_heads, page_tokens, head_dim),
+        out, capacity=capacity, q_heads=q_heads, table_pages=table_pages,
+        window=window, scale=scale,
+    )  # fmt: skip
+
+
+def attention_bf16(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, k_plane: F32, v_plane: F32,
+    out: F32,
+    *, capacity: int, q_heads: int, kv_heads: int, head_dim: int, page_tokens: int,
+    table_pages: int, window: int, format: int, scale: float,
+) -> None:  # fmt: skip
+    """`attention` over planes of pairs, with bf16 products."""
+    keys = k_plane.reshape(-1, kv_heads, head_dim // 2, page_tokens, 2).swapaxes(3, 4)
+    values = v_plane.reshape(-1, kv_heads, page_tokens // 2, head_dim, 2).swapaxes(3, 4)
+    _attend_rows(
+        rows, qkv, positions, slot, page_table,
+        keys.reshape(-1, kv_heads, head_dim, page_tokens),
+        values.reshape(-1, kv_heads, page_tokens, head_dim),
+        out, capacity=capacity, q_heads=q_heads, table_pages=table_pages,
+        window=window, scale=scale,
+    )  # fmt: skip
+
+
+def _attend_rows(
+    rows: I32, qkv: F32, positions: I32, slot: I32, page_table: I32, k_pages: F32, v_pages: F32,
+    out: F32,
+    *, capacity: int, q_heads: int, table_pages: int, window: int, scale: float,
+) -> None:  # fmt: skip
+    """`k_pages [pages, Hkv, D, page tokens]`, `v_pages [pages, Hkv, page tokens, D]`."""
+    _, kv_heads, head_dim, page_tokens = k_pages.shape
     live = live_rows(rows, capacity)
     heads = q_heads + 2 * kv_heads
     queries = rows_of(qkv, live, heads * head_dim).reshape(live, heads, head_dim)[:, :q_heads]
-    k_pages = k_plane.reshape(-1, kv_heads, head_dim, page_tokens)
-    v_pages = v_plane.reshape(-1, kv_heads, page_tokens, head_dim)
     _attend_all(
         queries, positions[:live], slot[:live], page_table, k_pages, v_pages, out,
         page_tokens, table_pages, window, scale,

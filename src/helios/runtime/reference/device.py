@@ -240,7 +240,7 @@ def _element_offset(planned: PlannedBuffer, byte_offset: int) -> int:
     """The element at a declared byte offset. Raises ValueError where it is inside an element, or
     inside a row of a blocked format."""
     dtype = planned.buffer.dtype
-    width = planned.shape[-1] if dtype in (DType.ACT_Q8, DType.ACT_Q16) else 1
+    width = 1 if dtype.activation_format is None else planned.shape[-1]
     unit, rest = divmod(byte_offset, dtype.row_nbytes(width))
     if rest or byte_offset >= max(planned.nbytes, 1):
         raise ValueError(f"byte offset {byte_offset} is not one of buffer {planned.buffer.name}")

@@ -26,6 +26,8 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "linear_silu_mul": projection.linear_silu_mul,
     "rope_and_cache": attention.rope_and_cache,
     "attention": attention.attention,
+    "rope_and_cache_bf16": attention.rope_and_cache_bf16,
+    "attention_bf16": attention.attention_bf16,
     "select_last": sampling.select_last,
     "sample": sampling.sample,
     "commit": state.commit,

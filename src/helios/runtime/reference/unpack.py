@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 from helios.errors import ExecutionError
 from helios.kernels import e4m3
-from helios.kernels.catalogue import CODE_ROW_MULTIPLE, Q8_BLOCK, ROWS_Q8_BLOCK, TILE_OUTPUTS
+from helios.kernels.catalogue import (
+    CODE_ROW_MULTIPLE,
+    Q8_BLOCK,
+    Q8_PAIR,
+    ROWS_Q8_BLOCK,
+    TILE_OUTPUTS,
+)
 from helios.runtime.manifest import DType, Packing, row_scales
 from helios.runtime.reference.arrays import F32, U8
 
 _HALF: Final = Q8_BLOCK // 2
+_PAIR_NBYTES: Final = 512 + 64 + 64
+# The outputs of a tile in the order of a pair's two vectors of codes.
+_CODE_ORDER: Final = (0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
 _ELEMENT_TYPES: Final[dict[int, type[np.generic]]] = {
     DType.F32: np.float32,
     DType.F16: np.float16,
@@ -77,6 +86,9 @@ def unpack(raw: U8, packing: int, outputs: int, width: int, dtype: int = DType.F
         (pairs,) = _planes(raw, [((tiles, width // 2, TILE_OUTPUTS), np.uint32)])
         ordered = np.ascontiguousarray(pairs.transpose(0, 2, 1)).view(np.uint16)
         return _matrix(_floats(ordered), outputs, width)
+    if packing == Packing.TILE16_Q4_PAIRS:
+        _check_multiple(width, Q8_PAIR)
+        return _matrix(_pairs(raw, tiles, width // Q8_PAIR), outputs, width)
     _check_multiple(width, Q8_BLOCK)
     return _matrix(_blocks(raw, packing, tiles, width // Q8_BLOCK), outputs, width)
 
@@ -119,6 +131,37 @@ def _blocks(raw: U8, packing: int, tiles: int, blocks: int) -> F32:
         halves = s.transpose(0, 3, 1, 2).astype(np.float32) * _by_output(d)[..., None]
         return halves.repeat(_HALF, axis=-1) * (_codes(q) - np.float32(32))
     raise ValueError(f"packing {packing} is unknown")
+
+
+def _pairs(raw: U8, tiles: int, pairs: int) -> F32:
+    """A matrix whose blocks lie in pairs as `f32 [tiles, 16, pairs, 2, 32]`."""
+    records, units, flags = _planes(
+        raw,
+        [
+            ((tiles, pairs, _PAIR_NBYTES), np.uint8),
+            ((tiles, TILE_OUTPUTS, 1, 1, 1), np.float32),
+            ((tiles, -(-pairs // 4) * 4), np.uint8),
+        ],
+    )
+    # Words of four codes: [tile, pair, group, output, block] to [tile, output, pair, block, group].
+    words = np.ascontiguousarray(records[..., :512]).view(np.uint32)
+    in_code_order = words.reshape(tiles, pairs, 4, TILE_OUTPUTS, 2).transpose(0, 3, 1, 4, 2)
+    ordered = np.empty_like(in_code_order)
+    ordered[:, _CODE_ORDER] = in_code_order
+    both = np.ascontiguousarray(ordered).view(np.uint8)
+    codes = np.concatenate([both & np.uint8(15), both >> np.uint8(4)], axis=-1).astype(np.int32)
+    scales = np.ascontiguousarray(records[..., 512:])
+    # [d or m, tile, output, pair, block]: integers by output, floats by block.
+    as_integers = scales.view(np.int16).reshape(tiles, pairs, 2, TILE_OUTPUTS, 2)
+    as_halves = scales.view(np.float16).reshape(tiles, pairs, 2, 2, TILE_OUTPUTS)
+    d, m = as_integers.transpose(2, 0, 3, 1, 4)[..., None].astype(np.int32)
+    by_unit = (d * (codes - 8) + m).astype(np.float32) * units
+    # Integers read as halves can be anything.
+    with np.errstate(invalid="ignore", over="ignore"):
+        d_half, m_half = as_halves.transpose(2, 0, 4, 1, 3)[..., None].astype(np.float32)
+        by_half = d_half * codes.astype(np.float32) + m_half
+    chosen: F32 = np.where(flags[:, None, :pairs, None, None] != 0, by_half, by_unit)
+    return chosen
 
 
 def _by_output(scales: NDArray[Any]) -> F32:

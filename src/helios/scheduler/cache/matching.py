@@ -6,8 +6,8 @@ Pure functions of the tree; nothing is touched or pinned. The cost is one dict l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.runtime.geometry import HistoryRules
 from helios.scheduler.cache.tree import NO_PAGE, PrefixNode, Snapshot
 

@@ -3,9 +3,9 @@ came to. Data only; `PrefixCache` makes and changes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from helios.dataclass import dataclass
 from helios.scheduler.cache.rows import NO_ROW
 from helios.scheduler.cache.tree import PrefixNode, Snapshot
 

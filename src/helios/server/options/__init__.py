@@ -1,14 +1,15 @@
 """What an HTTP process is told: frozen data, grouped by subject, one module a group.
 
 `server.ServerOptions` carries all of it, the command line (`helios.cli_serve`) fills it in, and
-`app.build_app` and `http_server` use it. Nothing here imports what HTTP needs, since options are
-read before the worker starts.
+`app.build_app` and `http_server` use it. Nothing here imports what HTTP needs, since the worker
+waits for the options that are read with these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from helios.dataclass import dataclass
 from helios.server.options.access import AccessOptions as AccessOptions
 from helios.server.options.limits import LimitOptions as LimitOptions
 from helios.server.options.liveness import LivenessOptions as LivenessOptions

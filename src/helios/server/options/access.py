@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
+from helios.worker.launch import API_KEY_VARIABLE
 
-KEY_VARIABLE: Final = "HELIOS_API_KEY"
+KEY_VARIABLE: Final = API_KEY_VARIABLE
 KEY_OPTION: Final = "--api-key"
 _FILE_LIMIT_NBYTES: Final = 1 << 20
 # What every client can put behind `Bearer`.

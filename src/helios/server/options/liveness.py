@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 
 

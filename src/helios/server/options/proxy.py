@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 
 _ROOT_PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.file_format import (
     HEADER_NBYTES,

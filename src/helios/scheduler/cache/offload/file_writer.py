@@ -10,8 +10,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.entry_folder import EntryFolder
 from helios.scheduler.cache.offload.keys import Entry

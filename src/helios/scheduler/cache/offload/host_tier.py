@@ -6,9 +6,9 @@ Owned by the scheduler's thread. What was used longest ago goes first.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.scheduler.cache.offload.contents import Content
 from helios.scheduler.cache.offload.keys import Entry
 from helios.scheduler.cache.offload.lengths import SnapshotLengths

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.version import VERSION
 
 KEY_NBYTES = 32

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from helios.dataclass import dataclass
 from helios.runtime.geometry import HistoryRules
 from helios.scheduler.cache.matching import first_page
 from helios.scheduler.cache.offload.contents import Content, PageContents

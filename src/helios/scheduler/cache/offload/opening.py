@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.runtime.geometry import Geometry
 from helios.scheduler.cache.offload.contents import LaidOutContents
