@@ -9,7 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from tests.gpu import attention_trials, layer_trials, model_trials, request_trials, sampling_trials
+from tests.gpu import (
+    attention_trials,
+    layer_trials,
+    model_trials,
+    request_trials,
+    sampling_trials,
+    scaled_trials,
+)
 from tests.gpu.trials import Build, Trial
 
 EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
@@ -19,6 +26,7 @@ EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
         **layer_trials.trials(),
         **request_trials.trials(),
         **sampling_trials.trials(),
+        **scaled_trials.trials(),
     }
 )
 
