@@ -22,11 +22,11 @@ from tests.gpu.trials import Build, Trial
 EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
     {
         **model_trials.trials(),
+        **scaled_trials.trials(),
         **attention_trials.trials(),
         **layer_trials.trials(),
         **request_trials.trials(),
         **sampling_trials.trials(),
-        **scaled_trials.trials(),
     }
 )
 

@@ -23,11 +23,12 @@ def page_deltas(rng: np.random.Generator, entries: int) -> Case:
 
 
 def forward(
-    rng: np.random.Generator, tokens: Array, rows: Array, capacity: int, width: int, format_: int
-) -> tuple[Case, Case]:
+    rng: np.random.Generator, tokens: Array, rows: Array, capacity: int, width: int, format_: int,
+    packing: Packing,
+) -> tuple[Case, Case]:  # fmt: skip
     """The embedding of `tokens` and its norm."""
     extents = {"rows": 0, "capacity": capacity, "width": width}
-    embed = layer_cases.embed(rng, Packing.ROWS_BF16, vocab=VOCABULARY, **extents)[0]
+    embed = layer_cases.embed(rng, packing, vocab=VOCABULARY, **extents)[0]
     embed = embed.with_operands(tokens=tokens, rows=rows)
     norm = layer_cases.rms_norm(rng, format_=format_, **extents)
     return embed, norm.with_operands(x=embed.operands["out"], rows=rows)
@@ -51,19 +52,23 @@ def running(rng: np.random.Generator, case: Case) -> Case:
 
 
 def decode(
-    rng: np.random.Generator, capacity: int, width: int, format_: int = BF16_FORMAT
-) -> list[Case]:
+    rng: np.random.Generator, capacity: int, width: int, format_: int = BF16_FORMAT,
+    packing: Packing = Packing.ROWS_BF16,
+) -> list[Case]:  # fmt: skip
     """What a decode round begins with."""
     pending = running(rng, request_cases.load_pending(rng, rows=0, capacity=capacity))
     pending = pending.with_operands(rows=live(rng, capacity))
     tokens, rows = pending.operands["tokens"], pending.operands["rows"]
     entries = int(rng.choice([0, 1, 40, 70]))
     return [
-        page_deltas(rng, entries), pending, *forward(rng, tokens, rows, capacity, width, format_)
+        page_deltas(rng, entries), pending,
+        *forward(rng, tokens, rows, capacity, width, format_, packing),
     ]  # fmt: skip
 
 
-def mixed(rng: np.random.Generator, capacity: int, width: int) -> list[Case]:
+def mixed(
+    rng: np.random.Generator, capacity: int, width: int, packing: Packing = Packing.ROWS_BF16
+) -> list[Case]:
     """What a mixed round begins with."""
     merge = request_cases.merge_pending(
         rng, rows=0, capacity=capacity, lanes=3, decode_lanes=int(rng.choice([-1, 0, 2, 3, 9]))
@@ -72,14 +77,20 @@ def mixed(rng: np.random.Generator, capacity: int, width: int) -> list[Case]:
         rows=live(rng, capacity), tokens=rng.integers(-1, VOCABULARY + 1, capacity).astype("i4")
     )
     tokens, rows = merge.operands["out_tokens"], merge.operands["rows"]
-    return [page_deltas(rng, 5), merge, *forward(rng, tokens, rows, capacity, width, BF16_FORMAT)]
+    return [
+        page_deltas(rng, 5),
+        merge,
+        *forward(rng, tokens, rows, capacity, width, BF16_FORMAT, packing),
+    ]
 
 
-def prefill(rng: np.random.Generator, capacity: int, width: int) -> list[Case]:
+def prefill(
+    rng: np.random.Generator, capacity: int, width: int, packing: Packing = Packing.ROWS_BF16
+) -> list[Case]:
     """What a prefill round begins with."""
     tokens = rng.integers(-1, VOCABULARY + 1, capacity).astype(np.int32)
     rows = live(rng, capacity)
-    return [page_deltas(rng, 5), *forward(rng, tokens, rows, capacity, width, BF16_FORMAT)]
+    return [page_deltas(rng, 5), *forward(rng, tokens, rows, capacity, width, BF16_FORMAT, packing)]
 
 
 def ending(rng: np.random.Generator, capacity: int, *, prompt: bool) -> list[Case]:

@@ -11,7 +11,7 @@ from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, fused, resources, run, run_fused
 from tests.ignition.lowered import Recorded
-from tests.native.packings import BF16_FORMAT, F32_FORMAT
+from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
 from tests.native.round_cases import decode, ending, mixed, prefill
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
@@ -42,19 +42,22 @@ def check(cases):
 @pytest.mark.parametrize(("capacity", "width"), [(1, 64), (5, 160), (9, 576)])
 def test_decode_begins(capacity, width, seed):
     rng = np.random.default_rng([seed, width])
-    check(decode(rng, capacity, width, [BF16_FORMAT, F32_FORMAT][seed % 2]))
+    packing = [Packing.ROWS_BF16, Packing.ROWS_Q8][seed // 2 % 2]
+    check(decode(rng, capacity, width, [BF16_FORMAT, F32_FORMAT][seed % 2], packing))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("capacity", "width"), [(4, 64), (70, 96)])
 def test_mixed_begins(capacity, width, seed):
-    check(mixed(np.random.default_rng([seed, width]), capacity, width))
+    packing = [Packing.ROWS_BF16, Packing.ROWS_Q8][seed % 2]
+    check(mixed(np.random.default_rng([seed, width]), capacity, width, packing))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("capacity", "width"), [(1, 64), (70, 96)])
 def test_prefill_begins(capacity, width, seed):
-    check(prefill(np.random.default_rng([seed, width]), capacity, width))
+    packing = [Packing.ROWS_BF16, Packing.ROWS_Q8][seed % 2]
+    check(prefill(np.random.default_rng([seed, width]), capacity, width, packing))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -14,6 +14,7 @@ from helios.kernels import e4m3
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, lowered, resources, run
 from tests.ignition.cuda.test_model_kernels import check
 from tests.native import layer_cases
+from tests.native.code_cases import every_code
 from tests.native.harness import Case
 from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
 
@@ -79,25 +80,12 @@ def test_embeddings_are_those_of_the_reference(name: str) -> None:
         assert resources(kernel)["STACK"] == 0
 
 
-def test_every_code_is_the_number_that_it_stands_for() -> None:
-    """One input a product, times one: an output is its weight, whatever else is in its row."""
-    for packing in PACKINGS:
-        codes = np.arange(256, dtype=np.uint8)
-        if packing is Packing.ROWS_FP8:
-            codes[codes & 0x7F == 0x7F] = 0
-        weight = np.zeros((256, 16), np.uint8)
-        weight[:, 5] = codes
-        scales = np.full(256, 0.5, np.float32).view(np.uint8)
-        x = np.zeros((1, 16), np.uint16)
-        x[0, 5] = 0x3F80
-        case = layer_cases.linear(
-            np.random.default_rng(0), packing, BF16_FORMAT, rows=1, capacity=1, width=16,
-            outputs=256,
-        )[0].with_operands(
-            weight=np.concatenate([weight.reshape(-1), scales]), x=x.view(np.uint8)
-        )  # fmt: skip
-        numbers = codes.view(np.int8) if packing is Packing.ROWS_Q8 else e4m3.VALUES[codes]
-        assert (run(case)["out"].reshape(-1) == numbers * np.float32(0.5)).all()
+@pytest.mark.parametrize("packing", PACKINGS, ids=lambda p: p.name)
+def test_every_code_is_the_number_that_it_stands_for(packing: Packing) -> None:
+    case = every_code(packing)
+    codes = case.operands["weight"][: 256 * 16].reshape(256, 16)[:, 5]
+    numbers = codes.view(np.int8) if packing is Packing.ROWS_Q8 else e4m3.VALUES[codes]
+    assert (run(case)["out"].reshape(-1) == numbers * np.float32(0.5)).all()
 
 
 @pytest.mark.parametrize("packing", PACKINGS, ids=lambda p: p.name)
@@ -123,7 +111,7 @@ def test_what_a_gpu_has_not_is_refused() -> None:
     case = layer_cases.embed(
         np.random.default_rng(0), Packing.ROWS_FP8, rows=1, capacity=1, vocab=16, width=32
     )[0]
-    with pytest.raises(ContractError, match=r"Embeddings are ROWS_BF16 or ROWS_Q8"):
+    with pytest.raises(ContractError, match=r"packing is 11\. Embeddings are ROWS_BF16"):
         lowered(case)
     narrow = linear(
         np.random.default_rng(0), Packing.ROWS_Q8, rows=1, capacity=1, width=32, outputs=16

@@ -1,4 +1,4 @@
-"""8-bit codes as the bf16 numbers that they stand for, exactly, two at a time in a register.
+"""8-bit codes: a row of them as f32, and as the bf16 numbers that they stand for, two at a time.
 
 What the compiler makes of plain conversions takes twice to four times the instructions, more than
 there is time for while weights arrive. Two codes are an operand, as they are read from shared
@@ -9,6 +9,19 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def look_up(table, token, column, mask, vocab, WIDTH: tl.constexpr):
+    """f32 elements `column` of a token's row of `table`, bf16 or int8 codes (u8) [vocab, WIDTH];
+    zeros where `mask` isn't. Behind codes lie their scales, f32 [⌈WIDTH / 128⌉, vocab]; a product
+    of the two is rounded."""
+    found = tl.load(table + token.to(tl.int64) * WIDTH + column, mask=mask, other=0)
+    if table.dtype.element_ty == tl.uint8:
+        scales = (table + vocab.to(tl.int64) * WIDTH).to(tl.pointer_type(tl.float32), bitcast=True)
+        scale = tl.load(scales + column // 128 * vocab + token, mask=mask, other=0.0)
+        return found.to(tl.int8, bitcast=True).to(tl.float32) * scale
+    return found.to(tl.float32)
 
 
 @triton.jit

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ignition.kernels.cuda.codes import look_up
 from ignition.kernels.cuda.requests import commit_lanes, pending, scatter_share
 from ignition.kernels.cuda.rows import inverse_rms
 from ignition.kernels.cuda.sampling_rows import count_lanes
@@ -34,8 +35,7 @@ def _embed(
     column = tl.arange(0, PADDED)
     inside = column < WIDTH
     known = (token >= 0) & (token < vocab)
-    found = tl.load(table + token.to(tl.int64) * WIDTH + column, mask=inside & known, other=0.0)
-    values = found.to(tl.float32) * scale
+    values = look_up(table, token, column, inside & known, vocab, WIDTH) * scale
     at = row.to(tl.int64) * WIDTH + column
     tl.store(x + at, values, mask=inside)
     together = tl.reshape(values, (1, PADDED))

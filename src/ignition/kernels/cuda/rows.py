@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ignition.kernels.cuda.codes import look_up
+
 
 @triton.jit
 def row_sum(x, ROWS: tl.constexpr, WIDTH: tl.constexpr):
@@ -41,7 +43,7 @@ def inverse_rms(x, width, epsilon, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 def embed(
     rows, tokens, table, out, vocab, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Grid (capacity, ⌈WIDTH / BLOCK⌉). tokens i32, table bf16 [vocab, WIDTH], out f32."""
+    """Grid (capacity, ⌈WIDTH / BLOCK⌉). tokens i32, table as `look_up` takes it, out f32."""
     row = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     gdc_wait()
@@ -50,8 +52,7 @@ def embed(
         token = tl.load(tokens + row)
         known = (token >= 0) & (token < vocab)
         inside = column < WIDTH
-        at = table + token.to(tl.int64) * WIDTH + column
-        found = tl.load(at, mask=inside & known, other=0.0).to(tl.float32)
+        found = look_up(table, token, column, inside & known, vocab, WIDTH)
         tl.store(out + row.to(tl.int64) * WIDTH + column, found * scale, mask=inside)
 
 

@@ -80,25 +80,3 @@ def project_scaled(
         sums = _sums(x, w, scales, first_output, first_row, N, K, BN, BM, FP8)
         finish(tl.trans(sums), bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
     gdc_launch_dependents()
-
-
-@triton.jit
-def embed_scaled(
-    rows, tokens, table, out, vocab, scale, VOCAB: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK_WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Grid (capacity, ⌈WIDTH / BLOCK_WIDTH⌉). tokens i32, table int8 with scales as above, out f32:
-    code times scale, rounded, times `scale`."""
-    row = tl.program_id(0)
-    column = tl.program_id(1) * BLOCK_WIDTH + tl.arange(0, BLOCK_WIDTH)
-    scales = (table + VOCAB * WIDTH).to(tl.pointer_type(tl.float32), bitcast=True)
-    gdc_wait()
-    gdc_launch_dependents()
-    if row < tl.load(rows):
-        token = tl.load(tokens + row)
-        inside = column < WIDTH
-        mask = inside & (token >= 0) & (token < vocab)
-        codes = tl.load(table + token.to(tl.int64) * WIDTH + column, mask=mask, other=0)
-        factor = tl.load(scales + (column // 128) * VOCAB + token, mask=mask, other=0.0)
-        values = codes.to(tl.int8, bitcast=True).to(tl.float32) * factor
-        tl.store(out + row.to(tl.int64) * WIDTH + column, values * scale, mask=inside)

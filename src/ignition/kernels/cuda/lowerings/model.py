@@ -23,10 +23,11 @@ from ignition.kernels.cuda.launches import (
     Scratch,
     TensorMap,
 )
-from ignition.kernels.cuda.lowerings import scaled
 
 PAGE_TOKENS: Final = 64  # what a split is made of; docs/cuda.md
 SPLIT_TOKENS: Final = 256
+# Types of embedding tables by their packing.
+TABLES: Final[Mapping[int, str]] = {pb.PACKING_ROWS_BF16: "*bf16", pb.PACKING_ROWS_Q8: "*u8"}
 _POINTERS: Final = {ActivationFormat.F32: "*fp32", ActivationFormat.BF16: "*bf16"}
 _I32: Final = 4
 _F16: Final = 2
@@ -37,13 +38,18 @@ _PARTIALS_LIMIT_NBYTES: Final = 256 << 20
 def embed(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """A row a program, or a piece of it where rows are few."""
     at = launch.integers
-    if scaled.is_scaled(launch):
-        return (scaled.embed(launch),)
-    check_packing(launch)
+    table = TABLES.get(at["packing"])
+    if table is None:
+        raise ContractError(
+            f"the packing is {at['packing']}",
+            where=launch.kernel,
+            remedy=f"Embeddings are ROWS_BF16 ({pb.PACKING_ROWS_BF16}) or ROWS_Q8"
+            f" ({pb.PACKING_ROWS_Q8})",
+        )
     block = min(power_of_two(at["width"]), 1024)
     request = KernelRequest(
         rows.embed,
-        {"rows": "*i32", "tokens": "*i32", "table": "*bf16", "out": "*fp32"}
+        {"rows": "*i32", "tokens": "*i32", "table": table, "out": "*fp32"}
         | {"vocab": "i32", "scale": "fp32"},
         {"WIDTH": at["width"], "BLOCK": block},
         num_warps=4,

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from helios.kernels.catalogue import ActivationFormat
-from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda import rounds as kernels
 from ignition.kernels.cuda.launches import At, CudaKernel, Fusion, NeighbouringLaunch, RowsOf
 from ignition.kernels.cuda.lowerings.building import WORD_NBYTES, Typed, integers, small_kernel
-from ignition.kernels.cuda.lowerings.model import pointer, power_of_two
+from ignition.kernels.cuda.lowerings.model import TABLES, pointer, power_of_two
 from ignition.kernels.cuda.lowerings.requests import (
     ENTRIES_A_PROGRAM,
     LANES,
@@ -40,7 +39,7 @@ def _begin(
     padded = max(power_of_two(width), _NARROWEST)
     capacity = embed.launch.integers["capacity"]
     fits = (
-        embed.launch.integers["packing"] == pb.PACKING_ROWS_BF16
+        embed.launch.integers["packing"] in TABLES
         and norm.launch.integers["format"] in (ActivationFormat.F32, ActivationFormat.BF16)
         and norm.launch.integers["width"] == width
         and norm.launch.integers["capacity"] == capacity
@@ -67,7 +66,7 @@ def _begin(
         "target_rows": ("i32", RowsOf("target", WORD_NBYTES)),
         **operands,
         "rows": ("*i32", At("rows", number - 2)),
-        "table": ("*bf16", At("table", number - 2)),
+        "table": (TABLES[embed.launch.integers["packing"]], At("table", number - 2)),
         "x": ("*fp32", At("out", number - 2)),
         "weight": ("*fp32", At("weight", number - 1)),
         "normed": (pointer(norm.launch, "format"), At("out", number - 1)),

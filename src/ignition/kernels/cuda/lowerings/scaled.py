@@ -1,4 +1,4 @@
-"""Lowerings where weights are 8-bit codes with scales: projections, and the embedding."""
+"""Lowering of projections whose weights are 8-bit codes with scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKe
 
 PACKINGS: Final = frozenset({pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_FP8})
 _GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
-_WIDEST_PIECE: Final = 1024
 
 
 def is_scaled(launch: CatalogueLaunch) -> bool:
@@ -52,30 +51,3 @@ def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> C
         "out": At("out"),
     }
     return CudaKernel(request, (chosen.count(at["capacity"], outputs), 1, 1), values)
-
-
-def embed(launch: CatalogueLaunch) -> CudaKernel:
-    """`embed_scaled`: a row a program, or a piece of it. Raises ContractError for e4m3, in which
-    no embedding is kept."""
-    at = launch.integers
-    if at["packing"] != pb.PACKING_ROWS_Q8:
-        raise ContractError(
-            f"the packing is {at['packing']}",
-            where=launch.kernel,
-            remedy=f"Embeddings are ROWS_BF16 or ROWS_Q8 ({pb.PACKING_ROWS_Q8})",
-        )
-    block = min(1 << (at["width"] - 1).bit_length(), _WIDEST_PIECE)
-    request = KernelRequest(
-        scaled.embed_scaled,
-        {"rows": "*i32", "tokens": "*i32", "table": "*u8", "out": "*fp32"}
-        | {"vocab": "i32", "scale": "fp32"},
-        {"VOCAB": at["vocab"], "WIDTH": at["width"], "BLOCK_WIDTH": block},
-        num_warps=4,
-        num_stages=1,
-    )
-    values: dict[str, Argument] = {
-        **{name: At(name) for name in ("rows", "tokens", "table", "out")},
-        "vocab": at["vocab"],
-        "scale": launch.floats["scale"],
-    }
-    return CudaKernel(request, (at["capacity"], -(-at["width"] // block), 1), values)
