@@ -35,7 +35,7 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 @dataclass(frozen=True)
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
-    matrix, fusions that aren't made; `inside`: norms inside projections although rows are many;
+    matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
     `tile`: of every matrix that has no narrow kernel."""
 
     name: str
@@ -169,23 +169,17 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
         return way.tile or tile(rows, outputs, width, f32=f32)
 
-    norm_inside = (lambda *_: True) if way.inside else tiles.norm_inside
+    rotation_inside = (lambda *_: True) if way.inside else tiles.rotation_inside
     with (
         patch.object(tiles, "narrow", chosen_narrow),
         patch.object(tiles, "parts", chosen_parts),
-        patch.object(tiles, "norm_inside", norm_inside),
+        patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
     ):
         yield
 
 
-NORM_FUSIONS = (
-    "rms_norm+linear+rope_and_cache_f16+attention_f16",
-    "rms_norm+linear",
-    "rms_norm+linear_silu_mul",
-)
 ROPE_FUSIONS = (
-    "rms_norm+linear+rope_and_cache_f16+attention_f16",
     "linear+rope_and_cache_f16+attention_f16",
     "rope_and_cache_f16+attention_f16",
 )
@@ -196,13 +190,12 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     tried = [Way("as chosen")]
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
-    tried.append(Way("rotation apart", without=ROPE_FUSIONS))
+    tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):
         return tried + _large_matrices(rows, roles)
     tried += [
-        Way("norms apart", without=NORM_FUSIONS),
         Way("no narrow kernels", narrow=dict.fromkeys(roles)),
         Way("one part", parts=1),
     ]
@@ -215,8 +208,6 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
                 (128, 64, tiles.Tile("project_many", True, 128, 64, 64, 8, 6)),
             )
         ]
-    if 16 < rows <= 32 and geometry.hidden <= 1024:
-        tried.append(Way("norms inside", inside=True))
     for change in ({"ask": 0}, {"early": False}):
         changed = {role: replace(t, **change) for role, t in defaults.items() if t is not None}
         tried.append(Way(f"all {change}", narrow=dict(changed)))

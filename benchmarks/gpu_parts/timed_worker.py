@@ -16,7 +16,7 @@ from typing import Self
 
 from helios.scheduler import SchedulerOptions
 from helios.worker.channel import InProcessChannel
-from helios.worker.messages import FromWorker, Sampling, Shutdown, Submit, TokensEvent
+from helios.worker.messages import FromWorker, Sampling, Shutdown, Submit, Taken, TokensEvent
 from helios.worker.model_worker import ModelWorker
 from helios.worker.options import WorkerOptions
 from helios.worker.startup import load_model
@@ -130,6 +130,8 @@ class TimedWorker:
     def _deliver(self, messages: Sequence[FromWorker]) -> None:
         now = time.monotonic_ns()
         for message in messages:
+            if isinstance(message, Taken):
+                continue
             if not isinstance(message, TokensEvent):
                 self._failure = str(message)
                 self._left = 0

@@ -22,7 +22,6 @@ from tests.gpu.trials import (
     Trial,
     companies,
     in_company,
-    rows_of_all,
 )
 from tests.native import cuda_cases, layer_cases
 from tests.native.company import rows_of
@@ -143,28 +142,6 @@ def _projections(model: Model) -> dict[str, Build]:
     return trials
 
 
-def _normed(rng: np.random.Generator, model: Model, *, gated: bool) -> Trial:
-    """A norm inside the projection that reads it, which few rows have."""
-    rows = 8
-    if gated:
-        case = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows)
-    else:
-        outputs = (model.q_heads + 2 * model.kv_heads) * model.head_dim
-        case = linear(rng, model.hidden, outputs, bias=model.bias, accumulate=False, rows=rows)
-    norm = layer_cases.rms_norm(rng, BF16_FORMAT, rows=rows, capacity=rows, width=model.hidden)
-    weight = norm.operands["weight"] / np.float32(model.hidden**0.5 if gated else 1)
-    between = _poisoned(norm).operands["out"]
-    norm = norm.with_operands(weight=weight, rows=case.operands["rows"], out=between)
-    cases = (norm, case.with_operands(x=between))
-    runs, same = {WHOLE: Run(cases)}, []
-    for one in (Company(range(rows), rows), Company([5], 1), Company([7, 2, 4], 4)):
-        part = rows_of_all(cases, one.rows, one.capacity)
-        name = f"fused, {one.name}"
-        runs[name] = Run(tuple(part), fused=True, unread=(part[0].operands["out"],))
-        same.append(SameBits(name, "out", np.arange(len(one.rows)), np.asarray(one.rows)))
-    return Trial(runs, same)
-
-
 def _norm(rng: np.random.Generator, width: int, format_: int) -> Trial:
     case = layer_cases.rms_norm(rng, format_, rows=70, capacity=70, width=width)
     case.operands["x"][3] = 0
@@ -224,10 +201,6 @@ def trials() -> dict[str, Build]:
         found[f"norm {name}"] = partial(_norm, width=model.hidden, format_=BF16_FORMAT)
         found[f"embed {name}"] = partial(_embedding, width=model.hidden)
         found[f"rope {name}"] = partial(_rope, model=model, rows=70)
-        if name in ("tiny", "135M", "0.6B"):
-            for gated in (False, True):
-                kind = "gate_up" if gated else "qkv"
-                found[f"normed {name} {kind}"] = partial(_normed, model=model, gated=gated)
     ragged: dict[str, Build] = {
         "ragged": lambda rng: projection(
             rng, linear(rng, 104, 331, bias=True, accumulate=False, rows=70), [5, 129]

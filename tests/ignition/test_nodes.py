@@ -263,6 +263,7 @@ def kernel_with(kind: str, value: Argument, **options: object) -> fakes.Lowering
 
 WRONG: list[tuple[str, Argument, str]] = [
     ("i32", RowsOf("nothing", 4), "no operand of load_pending"),
+    ("*i32", At("nothing"), "no operand of load_pending"),
     ("*i32", 1, "where the kernel takes an address"),
     ("i32", At("rows"), "where the kernel takes i32"),
     ("i32", 1 << 31, "where the kernel takes i32"),

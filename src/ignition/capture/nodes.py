@@ -197,11 +197,10 @@ class _Resolver:
 
     def _address(self, name: str, value: Argument) -> pb.CudaArgument:
         if isinstance(value, At):
-            # Kernels of several launches take what only some of them have.
-            found = self._find(value.operand, value.launch)
-            if found is None or found[0] is None:
+            use, spec = self._operand(name, value.operand, value.launch)
+            if use is None:
                 return pb.CudaArgument(int64=0)
-            return pb.CudaArgument(buffer=self._use(name, found[0], found[1]))
+            return pb.CudaArgument(buffer=self._use(name, use, spec))
         if isinstance(value, Scratch):
             buffer = self._scratch.get(self._launches[-1].kernel.name, value)
             self._used[buffer.name] = buffer
@@ -258,18 +257,11 @@ class _Resolver:
     def _operand(
         self, name: str, operand: str, number: int
     ) -> tuple[OperandUse | None, OperandSpec]:
-        found = self._find(operand, number)
-        if found is None:
-            kernel = self._launches[number].kernel.name
-            raise self._error(name, f"names {operand}, no operand of {kernel}")
-        return found
-
-    def _find(self, operand: str, number: int) -> tuple[OperandUse | None, OperandSpec] | None:
         launch = self._launches[number]
         for use, spec in zip(launch.uses, launch.kernel.operands, strict=True):
             if spec.name == operand:
                 return use, spec
-        return None
+        raise self._error(name, f"names {operand}, no operand of {launch.kernel.name}")
 
     def _use(self, name: str, use: OperandUse, spec: OperandSpec) -> pb.Operand:
         first_byte = use.buffer.first_byte

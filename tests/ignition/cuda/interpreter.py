@@ -138,8 +138,9 @@ def _argument(name: str, kind: str, value: Any, *, multiple: bool) -> Any:
 def _address(value: Any) -> int:
     if isinstance(value, At):
         launch = _launches[value.launch]
-        known = [spec.name for spec in BY_NAME[launch.kernel].operands]
-        assert value.operand in known, f"{launch.kernel} has no operand {value.operand}"
+        if launch.kernel in BY_NAME:  # transport is in no catalogue
+            known = [spec.name for spec in BY_NAME[launch.kernel].operands]
+            assert value.operand in known, f"{launch.kernel} has no operand {value.operand}"
         name = launch.operands.get(value.operand)
         return current.memory.places[name].start if name is not None else 0
     if isinstance(value, Counters):

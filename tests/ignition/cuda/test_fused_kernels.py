@@ -3,13 +3,11 @@ product's order differs in the interpreter, and close to the reference."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, run, run_fused
-from tests.ignition.cuda.test_model_kernels import MODELS, check, linear, silu
+from tests.ignition.cuda.test_model_kernels import MODELS, linear
 from tests.native import cuda_cases, layer_cases
 from tests.native.harness import Case
 from tests.native.packings import BF16_FORMAT
@@ -26,41 +24,6 @@ def normed(case: Case, seed: int = 3) -> tuple[Case, Case]:
     x = np.full_like(norm.operands["out"], 0xFF)
     norm = norm.with_operands(rows=case.operands["rows"], out=x)
     return norm, case.with_operands(x=x)
-
-
-PROJECTIONS = {
-    "linear": partial(linear, rows=3, capacity=5, width=64, outputs=128, bias=1),
-    "linear_parts": partial(linear, rows=9, capacity=11, width=576, outputs=331),
-    "linear_tail": partial(linear, rows=2, capacity=2, width=104, outputs=72),
-    "linear_1024": partial(linear, rows=1, capacity=1, width=1024, outputs=128),
-    "silu": partial(silu, rows=12, capacity=16, width=576, outputs=96),
-}
-
-
-@pytest.mark.parametrize("name", PROJECTIONS)
-def test_a_norm_inside_a_projection(name: str) -> None:
-    norm, projection = normed(PROJECTIONS[name](np.random.default_rng(len(name))))
-    between = projection.operands["x"]
-    fused = run_fused([norm, projection], unread=[between])[1]
-    alone = run(projection.with_operands(x=run(norm)["out"]))
-    assert fused["out"].tobytes() == alone["out"].tobytes()
-    check(projection.with_operands(x=run(norm)["out"]), alone)
-
-
-def test_a_norm_that_is_read_again_stays_apart() -> None:
-    norm, projection = normed(PROJECTIONS["linear"](np.random.default_rng(1)))
-    with pytest.raises(AssertionError, match="no fusion fits"):
-        run_fused([norm, projection])
-    other = projection.with_operands(x=norm.operands["out"].copy())
-    with pytest.raises(AssertionError, match="no fusion fits"):
-        run_fused([norm, other], unread=[norm.operands["out"]])
-
-
-def test_norms_of_many_rows_stay_apart() -> None:
-    case = linear(np.random.default_rng(1), rows=40, capacity=40, width=64, outputs=128)
-    norm, projection = normed(case)
-    with pytest.raises(AssertionError, match="no fusion fits"):
-        run_fused([norm, projection], unread=[norm.operands["out"]])
 
 
 def decoding(
@@ -106,16 +69,15 @@ def one_by_one(cases: list[Case]) -> list[dict[str, np.ndarray]]:
     return results
 
 
-@pytest.mark.parametrize(("model", "first"), [("tiny", 0), ("tiny", 1), ("135M", 2), ("0.6B", 0)])
+@pytest.mark.parametrize(("model", "first"), [("tiny", 1), ("135M", 2), ("0.6B", 1)])
 def test_rotation_inside_attention(model: str, first: int) -> None:
     cases = decoding(model, contexts=[1, 0, 64, 300], capacity=4)
     alone = one_by_one(cases)
     if first == 2:
         cases[2] = cases[2].with_operands(qkv=alone[1]["out"])
-    if first == 1:
+    else:
         cases[1] = cases[1].with_operands(x=alone[0]["out"])
-    unread = [cases[0].operands["out"], cases[2].operands["queries"]][first > 0 :]
-    fused = run_fused(cases[first:], unread=unread)[-1]
+    fused = run_fused(cases[first:], unread=[cases[2].operands["queries"]])[-1]
     for name in ("k_plane", "v_plane", "out"):
         # A plane is written by the rotation; the attention comes after it.
         assert fused[name].tobytes() == alone[-1][name].tobytes(), name

@@ -13,6 +13,7 @@ from triton.runtime.interpreter import TensorHandle
 from ignition.kernels.cuda.launches import At, CudaKernel
 from tests.ignition.cuda import interpreter
 from tests.ignition.cuda.interpreter_rules import current, install
+from tests.ignition.cuda.lowered_cases import Launch
 from tests.ignition.cuda.placed_memory import Memory
 
 RANGE = 8192
@@ -64,7 +65,7 @@ def main(*, descending: bool) -> None:
         rows = table(*((source, destination, at, size) for at, size in cuts))
         memory.place(f"{name} table", rows, writable=False)
     places = {name: At(name) for name in memory.places}
-    interpreter._operands = [{name: name for name in memory.places}]
+    interpreter._launches = [Launch("transport", {}, {}, {name: name for name in memory.places})]
     staging = {"table": places["in table"], "sequence": places["sequence"]}
     staging["state"] = places["state"]
     run(CudaKernel(transport.STAGE, (3, 1, 1), staging), descending)

@@ -1,9 +1,8 @@
-"""Projections of few rows: the parts of a reduction side by side, the norm before it inside.
+"""Projections of few rows by small matrices: the parts of a reduction side by side.
 
 A tile's parts have an accumulator each, so that their chains of dependent products run together,
 and are added in ascending order: the bits are those of `projection`, which keeps them in CTAs of
-their own or one after the other. With `NORM` the rows are those of the f32 residual, and each CTA
-normalises them for itself, by the arithmetic of `rows`.
+their own or one after the other.
 
 Made for models whose layers take microseconds: blocks are narrow, so that many CTAs share the
 weights, and before it waits for the launch before it a CTA asks for its weights. Every element of
@@ -17,7 +16,6 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ignition.kernels.cuda.prefetch import bring_rows
-from ignition.kernels.cuda.rows import inverse_root, row_sum
 
 # Values of EPILOGUE, as in `projection`.
 BF16 = 0
@@ -36,43 +34,19 @@ def _read(row_at, k, end, mask, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def _sum_of_squares(chunks, ROWS: tl.constexpr, CHUNKS: tl.constexpr, PADDED: tl.constexpr):
-    """`row_sum` of the squares of rows given in chunks, as if padded to PADDED chunks."""
-    squares = ()
-    for i in tl.static_range(CHUNKS):
-        squares = squares + (chunks[i] * chunks[i],)  # noqa: RUF005 (no unpacking in kernels)
-    for level in tl.static_range(8):
-        if PADDED >> level > 1:
-            folded = ()
-            for i in tl.static_range(PADDED >> level + 1):
-                if i + (PADDED >> level + 1) < CHUNKS:
-                    other = squares[i + (PADDED >> level + 1)]
-                    folded = folded + (squares[i] + other,)  # noqa: RUF005
-                else:
-                    folded = folded + (squares[i],)  # noqa: RUF005
-            squares = folded
-    return row_sum(squares[0], ROWS, 64)
-
-
-@triton.jit
 def _step(
-    sums, x_at, w_at, norm, inverse, present, in_matrix, k, end, NORM: tl.constexpr,
-    ROWS_FIRST: tl.constexpr, WHOLE: tl.constexpr,
+    sums, x_at, w_at, present, in_matrix, k, end, ROWS_FIRST: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """`sums` and the products of inputs `k`."""
     w = _read(w_at, k, end, in_matrix, WHOLE)
     x = _read(x_at, k, end, present, WHOLE)
-    if NORM:
-        factor = tl.load(norm + k, mask=k < end, other=0.0)
-        x = (x * inverse[:, None] * factor[None, :]).to(tl.bfloat16)
     return tl.dot(x, w.T, sums) if ROWS_FIRST else tl.dot(w, x.T, sums)
 
 
 @triton.jit
 def _looped(
-    x_at, w_at, norm, inverse, present, in_matrix, K: tl.constexpr, PARTS: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, NORM: tl.constexpr,
-    ROWS_FIRST: tl.constexpr,
+    x_at, w_at, present, in_matrix, K: tl.constexpr, PARTS: tl.constexpr, BN: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, ROWS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """The sums, of blocks that are loaded some steps before they are multiplied."""
     PART: tl.constexpr = K // PARTS
@@ -83,23 +57,18 @@ def _looped(
     fourth = sums
     for block in range((PART + BK - 1) // BK):
         k = block * BK + tl.arange(0, BK)
-        sums = _step(
-            sums, x_at, w_at, norm, inverse, present, in_matrix, k, PART, NORM, ROWS_FIRST, WHOLE
-        )
+        sums = _step(sums, x_at, w_at, present, in_matrix, k, PART, ROWS_FIRST, WHOLE)
         if PARTS > 1:
             second = _step(
-                second, x_at, w_at, norm, inverse, present, in_matrix, PART + k, 2 * PART, NORM,
-                ROWS_FIRST, WHOLE,
+                second, x_at, w_at, present, in_matrix, PART + k, 2 * PART, ROWS_FIRST, WHOLE
             )  # fmt: skip
         if PARTS > 2:
             third = _step(
-                third, x_at, w_at, norm, inverse, present, in_matrix, 2 * PART + k, 3 * PART, NORM,
-                ROWS_FIRST, WHOLE,
+                third, x_at, w_at, present, in_matrix, 2 * PART + k, 3 * PART, ROWS_FIRST, WHOLE
             )  # fmt: skip
         if PARTS > 3:
             fourth = _step(
-                fourth, x_at, w_at, norm, inverse, present, in_matrix, 3 * PART + k, 4 * PART,
-                NORM, ROWS_FIRST, WHOLE,
+                fourth, x_at, w_at, present, in_matrix, 3 * PART + k, 4 * PART, ROWS_FIRST, WHOLE
             )  # fmt: skip
     if PARTS > 1:
         sums += second
@@ -130,18 +99,16 @@ def _stored(
 
 @triton.jit
 def project_narrow(
-    rows, x, norm, w, bias, out, capacity, epsilon, N: tl.constexpr, K: tl.constexpr,
+    rows, x, w, bias, out, capacity, N: tl.constexpr, K: tl.constexpr,
     PARTS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr,
-    PADDED: tl.constexpr, ASK: tl.constexpr, EARLY: tl.constexpr,
+    ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ASK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Grid (⌈N / BN⌉, ⌈capacity / BM⌉). x bf16 [capacity, K], or f32 with `NORM`; PADDED is the
-    power of two of chunks of 64 at or above K; at most four PARTS.
+    """Grid (⌈N / BN⌉, ⌈capacity / BM⌉). x bf16 [capacity, K]; at most four PARTS.
 
     `ASK`: bytes of each row of weights that are brought into the L2 cache before the wait. `EARLY`:
     the next launch may begin as soon as this one has waited, instead of after its products.
     """
-    CHUNKS: tl.constexpr = (K + 63) // 64
     first_output = tl.program_id(0) * BN
     first_row = tl.program_id(1) * BM
     output = first_output + tl.arange(0, BN)
@@ -158,14 +125,6 @@ def project_narrow(
     # The first rows don't wait to hear whether they are live.
     if (tl.program_id(1) == 0) | (first_row < live):
         present = row < capacity
-        inverse = tl.zeros((BM,), tl.float32)
-        if NORM:
-            chunks = ()
-            for i in tl.static_range(CHUNKS):
-                k = i * 64 + tl.arange(0, 64)
-                block = _read(x_at, k, K, present, K % 64 == 0)
-                chunks = chunks + (block,)  # noqa: RUF005
-            inverse = inverse_root(_sum_of_squares(chunks, BM, CHUNKS, PADDED), K, epsilon)
         WIDTH: tl.constexpr = N // 2 if EPILOGUE == 3 else N
         BW: tl.constexpr = BN // 2 if EPILOGUE == 3 else BN
         at_output = tl.program_id(0) * BW + tl.arange(0, BW)
@@ -174,9 +133,7 @@ def project_narrow(
         residual = 0.0
         if EPILOGUE == 2:
             residual = tl.load(to, mask=present[:, None] & in_width, other=0.0)
-        sums = _looped(
-            x_at, w_at, norm, inverse, present, in_matrix, K, PARTS, BN, BM, BK, NORM, ROWS_FIRST
-        )
+        sums = _looped(x_at, w_at, present, in_matrix, K, PARTS, BN, BM, BK, ROWS_FIRST)
         if not EARLY:
             gdc_launch_dependents()
         sums = sums if ROWS_FIRST else tl.trans(sums)

@@ -7,18 +7,19 @@ Imports no compiler.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 # CTAs below which a smaller tile is faster: three fifths of the 132 multiprocessors of an H200.
 _ENOUGH_CTAS: Final = 80
-# Parts of a matrix are whole blocks, of this many inputs at least.
+# Parts of a matrix are whole blocks of this many inputs.
 _NARROWEST: Final = 64
-# Elements of a matrix up to which a layer's time is latency.
-_SMALL_MATRIX: Final = 1 << 23
+# Elements of a matrix below which its time is latency.
+_SMALL_MATRIX: Final = 1 << 21
 _HALF_OF_SHARED_MEMORY: Final = 112 * 1024
-# Elements of all rows up to which every CTA of a projection had better normalise them.
-_NORMED_ELEMENTS: Final = 16 * 1024
+# Elements of all rows' keys up to which attention had better rotate them.
+_ROTATED_ELEMENTS: Final = 6 * 1024
 
 
 @dataclass(frozen=True)
@@ -67,20 +68,16 @@ class NarrowTile:
 def parts(outputs: int, width: int) -> int:
     """Parts that a matrix's reduction is cut into, in every program.
 
-    Several for small matrices: with few rows their chains of dependent products take longer than
-    their bytes. A part is whole blocks of 64 inputs, and two of them at least.
+    One, but for a long reduction into few outputs: there, with few rows, its chain of dependent
+    products takes longer than its bytes. More of them gain little there and cost prompts a tenth.
     """
-    if outputs * width > _SMALL_MATRIX:
-        return 1
-    blocks, rest = divmod(width, _NARROWEST)
-    fitting = [n for n in (4, 3, 2) if blocks % n == 0 and blocks // n > 1]
-    return fitting[0] if fitting and not rest else 1
+    return 4 if outputs <= 1024 and width >= 3072 and width % (4 * _NARROWEST) == 0 else 1
 
 
 def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
     """The variant of `project_narrow` for up to `rows` rows, None where another kernel is faster:
     many rows, or a matrix whose bytes take longer than anything else."""
-    if rows > 128 or outputs * width > _SMALL_MATRIX:
+    if rows > 128 or outputs * width >= _SMALL_MATRIX:
         return None
     count = parts(outputs, width)
     rows_block = next(block for block in (8, 16, 32, 64) if rows <= block or block == 64)
@@ -90,8 +87,7 @@ def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
         outputs_block = 16 if outputs <= 1024 else 32 if outputs <= 4096 else 64
     block = 128 if outputs_block == 16 and width // count % 128 == 0 else 64
     # Half of a multiprocessor's memory, so that the next launch finds room beside this one.
-    x_nbytes = 2 if rows_block == 64 else 4  # f32 where the norm is inside
-    stage_nbytes = count * block * (2 * outputs_block + x_nbytes * rows_block)
+    stage_nbytes = 2 * count * block * (outputs_block + rows_block)
     return NarrowTile(
         rows=rows_block,
         outputs=outputs_block,
@@ -103,10 +99,10 @@ def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
     )
 
 
-def norm_inside(rows: int, outputs: int, width: int) -> bool:
-    """Whether the norm before a projection is done in each of its CTAs."""
-    fitting = rows <= 32 and rows * width <= _NORMED_ELEMENTS
-    return fitting and narrow(rows, outputs, width) is not None
+def rotation_inside(heads: Mapping[str, int]) -> bool:
+    """Whether attention rotates its rows itself, by the integers of `attention_f16`."""
+    rotated = heads["capacity"] * heads["kv_heads"] * heads["head_dim"]
+    return rotated <= _ROTATED_ELEMENTS
 
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:

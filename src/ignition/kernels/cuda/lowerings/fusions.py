@@ -1,5 +1,4 @@
-"""Launches that are done together: norms inside the projection after them, and rotation, cache and
-attention of single tokens.
+"""Launches that are done together: rotation, cache and attention of single tokens.
 
 Each returns None where the launches don't belong together, where what is between them is read
 again, or where launches of their own are faster.
@@ -8,7 +7,7 @@ again, or where launches of their own are faster.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ignition.kernels.cuda import decode, tiles
@@ -16,14 +15,13 @@ from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
     At,
-    CatalogueLaunch,
     CudaKernel,
     Fusion,
     NeighbouringLaunch,
     RowsOf,
     TensorMap,
 )
-from ignition.kernels.cuda.lowerings import projections, scaled
+from ignition.kernels.cuda.lowerings import projections
 from ignition.kernels.cuda.lowerings.model import (
     PAGE_TOKENS,
     DecodePlan,
@@ -33,47 +31,11 @@ from ignition.kernels.cuda.lowerings.model import (
     pointer,
     slot_count,
 )
-from ignition.kernels.cuda.lowerings.projections import (
-    Product,
-    linear_product,
-    project_narrow,
-    silu_product,
-)
 
 # Arguments of `rotate_and_attend` that a projection before it doesn't write.
 _SETTLED: Final = frozenset({"rows", "positions", "slots", "page_table"})
 
 Window = Sequence[NeighbouringLaunch]
-
-
-def _norm_and_linear(window: Window) -> tuple[CudaKernel, ...] | None:
-    return _normed(window[0], window[1], linear_product)
-
-
-def _norm_and_silu(window: Window) -> tuple[CudaKernel, ...] | None:
-    return _normed(window[0], window[1], silu_product)
-
-
-def _normed(
-    norm: NeighbouringLaunch,
-    projection: NeighbouringLaunch,
-    product_of: Callable[[CatalogueLaunch], Product],
-) -> tuple[CudaKernel, ...] | None:
-    """A norm inside the projection that reads it."""
-    between = norm.places["out"]
-    capacity = projection.launch.integers["capacity"]
-    product = product_of(projection.launch)
-    chosen = tiles.narrow(capacity, product.outputs, product.width)
-    if (
-        chosen is None
-        or scaled.is_scaled(projection.launch)
-        or not tiles.norm_inside(capacity, product.outputs, product.width)
-        or norm.places["rows"] != projection.places["rows"]
-        or projection.places["x"] != between
-        or between not in norm.unread
-    ):
-        return None
-    return (project_narrow(projection.launch, product, chosen, norm=norm.launch),)
 
 
 def _rope_and_attention(window: Window) -> tuple[CudaKernel, ...] | None:
@@ -90,13 +52,6 @@ def _linear_to_attention(window: Window) -> tuple[CudaKernel, ...] | None:
     return (*projections.linear(window[0].launch), kernel)
 
 
-def _norm_to_attention(window: Window) -> tuple[CudaKernel, ...] | None:
-    """The same with the norm before the projection."""
-    projected = _norm_and_linear(window[:2])
-    kernel = _rotate_and_attend(window, 2, settled=True)
-    return None if projected is None or kernel is None else (*projected, kernel)
-
-
 def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKernel | None:
     """`rotate_and_attend` for the rotation `window[first]` and the attention after it."""
     rope, attention = window[first], window[first + 1]
@@ -104,6 +59,7 @@ def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKern
     between = rope.places["queries"]
     if (
         "lanes" in attention.launch.operands
+        or not tiles.rotation_inside(attention.launch.integers)
         or attention.places["queries"] != between
         or between not in rope.unread
         or any(rope.places[name] != attention.places[name] for name in shared)
@@ -156,9 +112,6 @@ def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKern
 _TO_ATTENTION: Final = ("linear", "rope_and_cache_f16", "attention_f16")
 
 FUSIONS: Final[tuple[Fusion, ...]] = (
-    Fusion(("rms_norm", *_TO_ATTENTION), _norm_to_attention),
     Fusion(_TO_ATTENTION, _linear_to_attention),
     Fusion(_TO_ATTENTION[1:], _rope_and_attention),
-    Fusion(("rms_norm", "linear"), _norm_and_linear),
-    Fusion(("rms_norm", "linear_silu_mul"), _norm_and_silu),
 )

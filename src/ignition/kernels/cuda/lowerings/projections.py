@@ -20,10 +20,9 @@ from ignition.kernels.cuda.launches import (
     TensorMap,
 )
 from ignition.kernels.cuda.lowerings import scaled
-from ignition.kernels.cuda.lowerings.model import check_packing, pointer, power_of_two
+from ignition.kernels.cuda.lowerings.model import check_packing, pointer
 
 _GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
-_CHUNK: Final = 64  # inputs that the norm inside a projection reads at a time
 
 
 def linear(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
@@ -88,39 +87,29 @@ def _project(launch: CatalogueLaunch, product: Product) -> CudaKernel:
 
 
 def project_narrow(
-    launch: CatalogueLaunch,
-    product: Product,
-    chosen: tiles.NarrowTile,
-    *,
-    norm: CatalogueLaunch | None = None,
+    launch: CatalogueLaunch, product: Product, chosen: tiles.NarrowTile
 ) -> CudaKernel:
-    """`project_narrow` for a launch, with the `rms_norm` before it inside where one is given:
-    operands are then those of launch 0, the norm, and launch 1."""
-    capacity, number = launch.integers["capacity"], 0 if norm is None else 1
-    chunks = -(-product.width // _CHUNK)
+    """`project_narrow` for a launch."""
+    capacity = launch.integers["capacity"]
     request = KernelRequest(
         narrow.project_narrow,
-        {"rows": "*i32", "x": "*bf16" if norm is None else "*fp32", "norm": "*fp32"}
-        | {"w": "*bf16", "bias": "*fp32", "out": product.out}
-        | {"capacity": "i32", "epsilon": "fp32"},
+        {"rows": "*i32", "x": "*bf16", "w": "*bf16", "bias": "*fp32", "out": product.out}
+        | {"capacity": "i32"},
         {"N": product.outputs, "K": product.width}
         | {"PARTS": tiles.parts(product.outputs, product.width)}
         | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width}
         | {"ROWS_FIRST": chosen.rows_first, "EPILOGUE": product.epilogue}
-        | {"BIAS": "bias" in launch.operands, "NORM": norm is not None}
-        | {"PADDED": power_of_two(chunks), "ASK": chosen.ask, "EARLY": chosen.early},
+        | {"BIAS": "bias" in launch.operands, "ASK": chosen.ask, "EARLY": chosen.early},
         chosen.warps,
         chosen.stages,
     )
     values: dict[str, Argument] = {
         "rows": At("rows"),
         "x": At("x"),
-        "norm": At("weight"),  # without a norm it isn't read
-        "w": At("weight", number),
-        "bias": At("bias" if "bias" in launch.operands else "weight", number),
-        "out": At("out", number),
+        "w": At("weight"),
+        "bias": At("bias" if "bias" in launch.operands else "weight"),  # without one unread
+        "out": At("out"),
         "capacity": capacity,
-        "epsilon": 0.0 if norm is None else norm.floats["epsilon"],
     }
     return CudaKernel(request, chosen.grid(capacity, product.outputs), values)
 
