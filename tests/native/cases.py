@@ -24,7 +24,6 @@ from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,
     FORMATS,
-    PAIR,
     Q8_FORMAT,
     Q8_PAIRS_FORMAT,
     Q16_FORMAT,
@@ -32,6 +31,7 @@ from tests.native.packings import (
     QUANTISED_FORMATS,
     Packing,
 )
+from tests.native.pairs import PAIR
 from tests.native.request_cases import (
     ELEMENTS,
     commit,
