@@ -4,6 +4,7 @@
 
 #include "../layouts.h"
 #include "four_vectors.h"
+#include "pair_vectors.h"
 #include "vector.h"
 
 namespace helios::HELIOS_ISA {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "block_products.h"
+#include "pair_vectors.h"
 
 namespace helios::HELIOS_ISA {
 

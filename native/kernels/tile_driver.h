@@ -16,6 +16,9 @@ namespace helios::HELIOS_ISA {
 inline constexpr int kGroupTiles = 4;
 inline constexpr int kMaximumTiles = 8;
 inline constexpr int kMaximumRows = 8;
+// Rows that are finished together where an epilogue takes many tiles: these would leave the nearest
+// cache before the next row block.
+inline constexpr int kFinishRows = 16;
 
 // Where a row block's sums go: tile after tile from `at`, rows `stride` floats apart; written, or
 // added to what is there.
@@ -25,9 +28,9 @@ struct SumRows {
   bool accumulate;
 };
 
-// Sums of a row block and a group of tiles: [row][tile][output].
+// Sums of one row block or more and a group of tiles: [row][tile][output].
 struct alignas(64) GroupSums {
-  float at[kMaximumRows][kMaximumTiles][kTileOutputs];
+  float at[kFinishRows][kMaximumTiles][kTileOutputs];
 
   HELIOS_INLINE SumRows rows() { return {at[0][0], kMaximumTiles * kTileOutputs, false}; }
 };
@@ -178,10 +181,44 @@ HELIOS_INLINE void for_each_group(const TileProduct& product, const TileMatrix& 
     }
     epilogue.finish(row, rows, tile, tiles, sums);
   };
+  // All tiles of a wide epilogue and any rows: a few tiles at a time meet the row blocks that are
+  // finished together.
+  const auto run_wide = [&](std::int64_t tile, int tiles, std::int64_t row, std::int64_t end_row) {
+    while (row < end_row) {
+      const std::int64_t left = end_row - row;
+      const std::int64_t parts = ceil_divide(left, kFinishRows);
+      const int rows = static_cast<int>(ceil_divide(left, parts));
+      const int blocks = static_cast<int>(ceil_divide(rows, blocking.rows));
+      const SumRows out = epilogue.begin(row, rows, tile, tiles, sums);
+      const int step = widest_step(product, rows / blocks, blocking.wide ? tiles : 1);
+      const int some = 1 << step;
+      for (int t = 0; t < tiles; t += some) {
+        int first = 0;
+        for (int i = 0; i < blocks; ++i) {
+          const int count = rows / blocks + (i < rows % blocks ? 1 : 0);
+          const ActivationRows those{x.base + (row + first) * x.row_nbytes, x.row_nbytes};
+          float* at = out.at + first * out.stride + t * kTileOutputs;
+          for (int u = 0; u < some;) {
+            const int narrower = widest_step(product, count, blocking.wide ? some - u : 1);
+            product.by_tiles[count][narrower](matrix, tile + t + u, those, {i, blocks, some},
+                                              {at + u * kTileOutputs, out.stride, false});
+            u += 1 << narrower;
+          }
+          first += count;
+        }
+      }
+      epilogue.finish(row, rows, tile, tiles, sums);
+      row += rows;
+    }
+  };
   // Up to a group of tiles and any rows, in row blocks of even size. All rows pass over the tiles
   // of one step before the next one, so that its weights are read from the nearest cache.
   const auto run = [&](std::int64_t tile, std::int64_t end_tile, std::int64_t row,
                        std::int64_t end_row) {
+    if (unit > kGroupTiles) {
+      run_wide(tile, static_cast<int>(end_tile - tile), row, end_row);
+      return;
+    }
     const std::int64_t rows = end_row - row;
     const std::int64_t blocks = ceil_divide(rows, blocking.rows);
     const int least = static_cast<int>(rows / blocks);

@@ -25,7 +25,6 @@ from tests.native.packings import (
     BF16_FORMAT,
     F32_FORMAT,
     FORMATS,
-    PAIR,
     Q8_FORMAT,
     Q8_PAIRS_FORMAT,
     Q16_FORMAT,
@@ -34,6 +33,7 @@ from tests.native.packings import (
     TILED,
     Packing,
 )
+from tests.native.pairs import PAIR
 from tests.native.request_cases import (
     ELEMENTS,
     commit,

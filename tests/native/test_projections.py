@@ -24,9 +24,9 @@ from tests.native.packings import (
     decode,
     encode,
     from_bf16,
-    pair_product,
     row_nbytes,
 )
+from tests.native.pairs import pair_product
 
 F64 = NDArray[np.float64]
 PRODUCTS = [
