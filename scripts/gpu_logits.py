@@ -31,8 +31,10 @@ from helios.schema import execution_pb2
 
 PROMPTS: Final = (1, 30, 100, 300, 700)
 TOKENS: Final = 24
-LARGEST_MEAN_KL: Final = 1e-4
-LARGEST_ERROR: Final = 1e-2
+# Bounds of bf16 weights: mean KL, and the logits' relative error. Tiny random models, whose logits
+# are sums of few large terms, make more of the same rounding.
+BOUNDS: Final = (1e-4, 1e-2)
+TINY_BOUNDS: Final = (1e-3, 2e-2)
 DEVICE: Final = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -69,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("core", type=Path)
     parser.add_argument("config", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="bounds of tiny random models")
     parser.add_argument("--target", default=TARGET, help="what answers; default: %(default)s")
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -104,7 +107,8 @@ def main() -> None:
         f"{len(divergences)} tokens: mean KL {mean:.2e} (largest {max(divergences):.2e}),"
         f" relative error of logits {error:.2e} at most"
     )
-    sys.exit(bool(not mean <= LARGEST_MEAN_KL or not error <= LARGEST_ERROR))
+    largest_kl, largest_error = TINY_BOUNDS if arguments.tiny else BOUNDS
+    sys.exit(bool(not mean <= largest_kl or not error <= largest_error))
 
 
 if __name__ == "__main__":

@@ -13,20 +13,20 @@ from typing import Final
 from helios.errors import ContractError
 from ignition.capture.target import CPU, Target
 
-PREFILL_LANES_LIMIT: Final = 32
 SCORED_ROWS: Final = 32  # rows of logits that SCORED_PREFILL computes at a time
 
 
 @dataclass(frozen=True)
 class Defaults:
     """What a target's programs take where nothing else is asked for; `mixed` None follows from
-    the other two."""
+    the other two. `prefill_lanes` is the most that a PREFILL program takes, whatever is asked."""
 
     max_active: int
     prefill: tuple[int, ...]
     decode: tuple[int, ...]
     scored_prefill: tuple[int, ...]
     mixed: tuple[int, ...] | None = None
+    prefill_lanes: int = 32
 
 
 # One MIXED and SCORED_PREFILL program: a program's time follows from the rows that live in it, not
@@ -39,6 +39,8 @@ _CUDA: Final = Defaults(
     (1, 2, 4, 8, 16, 32, 64, 128),
     (512,),
     mixed=(512, 2048),
+    # Many short prompts that come together take one round: a head of more rows costs little.
+    prefill_lanes=128,
 )
 
 
@@ -62,6 +64,7 @@ class Extents:
     scored_prefill: tuple[int, ...] = ()
     restore: tuple[int, ...] = ()
     page_tokens: int = CPU.page_tokens
+    prefill_lanes_limit: int = _CPU.prefill_lanes
 
     def __post_init__(self) -> None:
         # Before the lists: the default decode list follows from --max-active.
@@ -105,7 +108,7 @@ class Extents:
     def prefill_lanes(self, packed: int) -> int:
         """Lanes of the PREFILL or SCORED_PREFILL program with `packed` tokens: each has a token at
         least."""
-        return min(self.max_active, packed, PREFILL_LANES_LIMIT)
+        return min(self.max_active, packed, self.prefill_lanes_limit)
 
     def mixed_lanes(self, packed: int) -> int:
         """Lanes of the MIXED program with `packed` tokens."""

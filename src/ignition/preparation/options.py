@@ -137,6 +137,7 @@ class Options:
             scored_prefill=default.scored_prefill if scored is None else scored,
             restore=(max_active,) if restore is None else restore,
             page_tokens=self.target.page_tokens,
+            prefill_lanes_limit=default.prefill_lanes,
         )
 
     def texts(self, extents: Extents, syntax: ChatSyntax, family: str) -> dict[str, str]:

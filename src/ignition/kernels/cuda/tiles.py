@@ -8,7 +8,7 @@ Imports no compiler.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 # CTAs below which a smaller tile is faster: three fifths of the 132 multiprocessors of an H200.
@@ -74,6 +74,14 @@ def parts(outputs: int, width: int) -> int:
     return 4 if outputs <= 1024 and width >= 3072 and width % (4 * _NARROWEST) == 0 else 1
 
 
+def _several(block: int, part: int) -> int:
+    """A block of which a part has more than one: a loop of one step is no loop, and the compiler
+    then begins the products' sum with what is added after it."""
+    while block >= part and block > 16:
+        block //= 2
+    return block
+
+
 def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
     """The variant of `project_narrow` for up to `rows` rows, None where another kernel is faster:
     many rows, or a matrix whose bytes take longer than anything else."""
@@ -86,6 +94,7 @@ def narrow(rows: int, outputs: int, width: int) -> NarrowTile | None:
     else:
         outputs_block = 16 if outputs <= 1024 else 32 if outputs <= 4096 else 64
     block = 128 if outputs_block == 16 and width // count % 128 == 0 else 64
+    block = _several(block, width // count)
     # Half of a multiprocessor's memory, so that the next launch finds room beside this one.
     stage_nbytes = 2 * count * block * (outputs_block + rows_block)
     return NarrowTile(
@@ -107,6 +116,11 @@ def rotation_inside(heads: Mapping[str, int]) -> bool:
 
 def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
     """The variant for up to `rows` rows; `f32` where the epilogue writes or adds f32."""
+    chosen = _tile(rows, outputs, width, f32=f32)
+    return replace(chosen, width=_several(chosen.width, width // parts(outputs, width)))
+
+
+def _tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
     cut = parts(outputs, width) > 1
     # Copies through tensor maps begin later and then run faster: not worth it for short rows.
     if width < 1024 or cut:
@@ -131,6 +145,7 @@ def _few(rows: int, outputs: int, width: int, cut: bool) -> Tile | None:
     """The variant of `project_few` for a number of rows, None where it is too large."""
     part = width // parts(outputs, width)
     block, stages = (128, {8: 10, 16: 9, 32: 8}) if part % 128 == 0 else (64, {8: 9, 16: 9, 32: 9})
+    block = _several(block, part)
     for narrow, depth in stages.items():
         if rows <= narrow:
             return Tile("project_few", False, narrow, 64, block, 4, depth)
