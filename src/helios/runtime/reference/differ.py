@@ -205,10 +205,9 @@ class LockstepDevice:
         buffer = self._planned().buffers[operand.buffer].buffer
         got = self._read(operand.buffer, frame)
         expected = self._reference.read_buffer(operand.buffer, frame)
-        if buffer.buffer_class is BufferClass.COMPLETION:
-            # What the host gets beyond the launch's rows may be anything.
-            first = operand.byte_offset * len(got) // buffer.nbytes
-            rows = first + (_attribute(launch, "capacity") or len(got))
+        if buffer.buffer_class is BufferClass.COMPLETION and self._candidate.name != "cpu":
+            # What the host is sent beyond the launch's live rows may be anything.
+            rows = operand.byte_offset * len(got) // buffer.nbytes + self._live_rows(launch, frame)
             got, expected = got[:rows], expected[:rows]
         errors = row_errors(got, expected)
         worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
@@ -216,6 +215,12 @@ class LockstepDevice:
             return None
         place = tuple(int(axis) for axis in worst)
         return place, float(expected[worst]), float(got[worst]), float(errors[worst])
+
+    def _live_rows(self, launch: Launch, frame: int) -> int:
+        """Rows of a launch whose first operand counts them."""
+        counted = launch.operands[0]
+        assert counted is not None
+        return int(self._read(counted.buffer, frame).reshape(-1)[counted.byte_offset // 4])
 
     def _tolerance(self, launch: Launch, dtype: DType) -> float:
         tolerance = KERNEL_TOLERANCES.get(launch.kernel.name, self._tolerances.get(dtype, 0.0))
