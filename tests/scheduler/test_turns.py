@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
@@ -156,6 +156,13 @@ def longest_run(rounds: list[bool], *, kind: bool) -> int:
     share=st.floats(0.05, 0.95),
     bound=st.one_of(st.none(), st.floats(0.001, 1000.0)),
     mixed=st.booleans(),
+)
+@example(  # a program is first used when prompts have waited long enough
+    costs={"decode.b4": (18358, 16650)},
+    noise=[47, 24, 1, 46, 16, 1, 1],
+    share=0.32435444761276705,
+    bound=57.0,
+    mixed=False,
 )
 @settings(deadline=None, max_examples=80)
 def test_neither_prompts_nor_running_outputs_starve(

@@ -86,7 +86,9 @@ class Turns:
             return None
         if not costs.fresh(decode.index):
             # Chunks are cut by the time between tokens: it is measured before any is.
-            return self._decode_turn(decoding) or self._prompt_turn(prompts, self._least_tokens)
+            if self._in_a_row > -PATIENCE:
+                return self._decode_turn(decoding) or self._prompt_turn(prompts, self._least_tokens)
+            return self._prompt_turn(prompts, self._least_tokens) or self._decode_turn(decoding)
         lanes = min(len(decoding), decode.batch_capacity)
         step_ns = costs.predict_ns(decode.index, lanes) or 0.0
         chunk = self._chunk(prompts, decoding, step_ns) if self._prompts_due() else None
