@@ -54,7 +54,10 @@ def test_errors_send_the_terminal_nothing_that_it_obeys(core_folder: Path, tmp_p
     def change(body: Any, deployment: Any) -> None:
         deployment.targets[0].name = f"[/x]{ESCAPES}\n"
 
-    ended = run_cli("inspect", altered(core_folder, tmp_path / "core", change))
+    core = altered(core_folder, tmp_path / "core", change)
+    # Its only target is what is shown where no other is asked for.
+    assert r"[/x]\x1b[2J" in run_cli("inspect", core).stdout
+    ended = run_cli("inspect", core, "--target", "cpu")
     assert ended.returncode == 2
     assert all(c.isprintable() for c in ended.stderr.removesuffix("\n"))
     assert r"It has [/x]\x1b[2J" in ended.stderr

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from helios.cli import main
-from helios.server import server
+from helios.worker import launch
 
 _WORKER = (sys.executable, str(Path(__file__).parent / "played_worker.py"))
 
 if __name__ == "__main__":
-    server.Server = partial(server.Server, worker_command=_WORKER)  # type: ignore[assignment,misc]
+    launch.start = partial(launch.start, command=_WORKER)
     main()
