@@ -37,7 +37,7 @@ class Modules:
 def make_nodes(recorder: Recorder, progress: Progress) -> Modules:
     """Gives the recorder's launches their nodes. Raises ContractError where Triton is missing, or
     a launch has no kernel."""
-    _need_compiler()
+    need_compiler()
     from ignition.kernels.cuda import transport
     from ignition.kernels.cuda.compile_all import compile_all
     from ignition.kernels.cuda.lowerings import FUSIONS, LOWERINGS
@@ -60,7 +60,7 @@ def make_nodes(recorder: Recorder, progress: Progress) -> Modules:
 
 def compiler_version(target: Target) -> str:
     """Triton and its assembler, as a rebuild manifest records them."""
-    _need_compiler()
+    need_compiler()
     import triton
     from triton.backends.nvidia.compiler import get_ptxas
 
@@ -93,7 +93,8 @@ class _Functions:
         return self._known[key]
 
 
-def _need_compiler() -> None:
+def need_compiler() -> None:
+    """Raises ContractError where cuda targets can't be compiled."""
     try:
         import triton  # noqa: F401
     except ImportError as error:

@@ -19,6 +19,7 @@ from ignition.preparation import capturing, oracle, serving
 from ignition.preparation.capturing import Captured
 from ignition.preparation.checkpoints import open_checkpoint
 from ignition.preparation.checkpoints.checkpoint import Checkpoint
+from ignition.preparation.cuda_modules import need_compiler
 from ignition.preparation.export import (
     CoreWriter,
     check_destination,
@@ -47,6 +48,8 @@ def prepare(
     checkpoint, the options or the destination don't allow it."""
     options.check()
     check_destination(destination, replace=replace)
+    if options.target.is_cuda:
+        need_compiler()
     with progress.stage("reading the checkpoint"):
         checkpoint = open_checkpoint(source)
         sources = checkpoint.sources
