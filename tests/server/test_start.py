@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from helios.errors import HeliosError
+from helios.server.listeners import listen
 from helios.worker.launch import start
 from helios.worker.options import WorkerOptions
 from helios.worker.order import encode_order, receive_order, send_order
@@ -168,3 +170,10 @@ def test_a_core_that_isnt_accepted_ends_the_server(core_folder: Path) -> None:
     _, last, errors = watched("serve", core_folder, "--accept", NAMESPACE + "?", "--port", 0)
     assert last == "ended 2 True"
     assert f"{NAMESPACE}?" in errors
+
+
+@pytest.mark.parametrize("host", ["..", "localhost.."])
+def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    with pytest.raises(HeliosError, match="can't listen here") as refused:
+        listen(host, 0)
+    assert refused.value.where == f"{host}:0"

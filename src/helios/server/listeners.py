@@ -25,9 +25,9 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
             listener.close()
             listener = _bound(family, address)
             listener.listen(_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: no name of a host
         raise HeliosError(
-            f"can't listen here ({error.strerror or error})",
+            f"can't listen here ({getattr(error, 'strerror', None) or error})",
             where=f"{host}:{port}",
             remedy="Choose another --host or --port, or stop what listens there",
         ) from error

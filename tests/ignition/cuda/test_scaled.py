@@ -111,7 +111,7 @@ def test_what_a_gpu_has_not_is_refused() -> None:
     case = layer_cases.embed(
         np.random.default_rng(0), Packing.ROWS_FP8, rows=1, capacity=1, vocab=16, width=32
     )[0]
-    with pytest.raises(ContractError, match=r"packing is 11\. Embeddings are ROWS_BF16"):
+    with pytest.raises(ContractError, match=r"packing is 12\. Embeddings are ROWS_BF16"):
         lowered(case)
     narrow = linear(
         np.random.default_rng(0), Packing.ROWS_Q8, rows=1, capacity=1, width=32, outputs=16

@@ -44,9 +44,11 @@ class CpuDevice:
         self.kernel_path = f"cpu/{chosen}"
         try:
             self._replayer = _native.Replayer(options.thread_count, chosen)
-        except (ValueError, RuntimeError) as error:  # out of bounds, or refused by the system
+        # Out of bounds, more than a number of the library can be, or refused by the system.
+        except (ValueError, TypeError, RuntimeError) as error:
+            found = "too many" if isinstance(error, TypeError) else str(error)
             raise ExecutionError(
-                str(error), where="threads", remedy="Choose about as many as the machine has cores"
+                found, where="threads", remedy="Choose about as many as the machine has cores"
             ) from error
         self._plan: MemoryPlan | None = None
         # Views keep their mappings alive. A buffer has one, or one for each frame.
