@@ -24,8 +24,10 @@ from tests.replaying import (
 )
 
 TOKENS = 200
-# q8 keeps seven bits of an activation and a sign; a tiny model has few to average over.
-QUANTISED_LIMIT = 3e-2
+# q8 keeps seven bits of an activation and a sign; a tiny model has few to average over. What 4-bit
+# weights read is q8 everywhere, queries', keys' and values' inputs too. (What these forms may cost
+# a real model is held in test_parity_smollm2, as divergence.)
+QUANTISED_LIMITS = {WeightStorage.INT8: 3e-2, WeightStorage.INT4: 5e-2}
 # Nats, on average; a logit of these models varies by about 3, and BF16_LIMITS is relative to that.
 SCORE_LIMITS = {"cpu": 5e-2, "reference": 1e-4}
 STORAGES = (WeightStorage.BF16, WeightStorage.INT8, WeightStorage.INT4)
@@ -47,7 +49,7 @@ def test_logits(tmp_path: Path, variant: str, storage: WeightStorage) -> None:
         f"\n{variant} {storage.value} on {path}: logits relative error {error:.2e},"
         f" mean KL {divergence:.2e}"
     )
-    limit = BF16_LIMITS[variant] if storage is WeightStorage.BF16 else QUANTISED_LIMIT
+    limit = BF16_LIMITS[variant] if storage is WeightStorage.BF16 else QUANTISED_LIMITS[storage]
     assert error <= limit
 
 
