@@ -57,9 +57,10 @@ class Llm:
             process.communicate(timeout=DEADLINE_S)
 
     def together(self, at: At, asks: Sequence[Ask]) -> list[Answer]:
-        prompts = [self._prompt(at, ask) for ask in asks]  # settings are written before any run
+        # Each with a log of its own: one that another process writes to is locked for the others.
+        clients = [Llm() for _ in asks]
         with ThreadPoolExecutor(len(asks)) as threads:
-            return list(threads.map(self._answer, prompts))
+            return list(threads.map(lambda client, ask: client.chat(at, ask), clients, asks))
 
     def refusal(self, at: At, ask: Ask) -> Refusal:
         with self._started(*self._prompt(at, ask)) as process:
