@@ -291,7 +291,8 @@ def check_packing(launch: CatalogueLaunch) -> None:
         raise ContractError(
             f"the packing is {packing}",
             where=launch.kernel,
-            remedy="Kernels of a GPU take ROWS_BF16 (9), ROWS_Q8 (10) and ROWS_FP8 (11)",
+            remedy=f"Kernels of a GPU take ROWS_BF16 ({pb.PACKING_ROWS_BF16}), ROWS_Q8"
+            f" ({pb.PACKING_ROWS_Q8}) and ROWS_FP8 ({pb.PACKING_ROWS_FP8})",
         )
 
 
