@@ -19,88 +19,18 @@ median of passes' 95th percentiles.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
-import random
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PROMPT_TOKENS, OUTPUT_TOKENS = 64, 256
-Figures = dict[str, float]
-
-
-def waves(draw: random.Random, every: Sequence[int], passes: int) -> Iterator[list[Any]]:
-    """For each number of lanes a wave to warm up, then one a pass."""
-    from helios.worker.messages import Sampling, Submit
-
-    greedy = Sampling(0.0, 0, 1.0, 0.0, 0)
-    ids = itertools.count()
-    for lanes in (lanes for lanes in every for _ in range(passes + 1)):
-        prompts = [[draw.randrange(1, 60) for _ in range(PROMPT_TOKENS)] for _ in range(lanes)]
-        yield [Submit(next(ids), prompt, OUTPUT_TOKENS, greedy, []) for prompt in prompts]
-
-
-def measure(
-    runtime: Any, every: Sequence[int], frames: int, passes: int, *, steps: bool
-) -> dict[int, Figures]:
-    """Serves waves of requests with so many rounds in flight: the figures by lanes. A runtime
-    serves once, since it knows what a worker's slots hold."""
-    from gpu_parts.loop_steps import LoopSteps
-    from gpu_parts.moments import Moments, TimedRuntime, WaveChannel
-
-    from helios import collector
-    from helios.scheduler import SchedulerOptions
-    from helios.worker.model_worker import ModelWorker
-
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    timed = TimedRuntime(runtime, ours)
-    kept: list[Moments] = []
-    stepped: list[Figures] = []
-
-    def between() -> None:
-        kept.append(timed.moments)
-        timed.moments = Moments()
-        stepped.append({} if stepping is None else stepping.take_us())
-
-    channel = WaveChannel(theirs, waves(random.Random(1), every, passes), between)
-    options = SchedulerOptions(frames_in_flight=frames, prefix_reuse=False)
-    worker = ModelWorker(timed, channel, options)
-    stepping = LoopSteps(worker) if steps else None
-    collector.settle(collector.YOUNG_OBJECTS)  # as the worker's process does
-    worker.run()
-    ours.close()
-    channel.close()
-    found: dict[int, Figures] = {}
-    for number, lanes in enumerate(every):
-        # Before the first wave there is an empty one; each number of lanes has one to warm up.
-        first = 2 + number * (passes + 1)
-        found[lanes] = _figures(kept[first : first + passes], frames)
-        for name in stepped[first]:
-            found[lanes][f"step: {name}"] = median(
-                one[name] for one in stepped[first : first + passes]
-            )
-    return found
-
-
-def _figures(passes: Sequence[Any], frames: int) -> Figures:
-    host = [one.host_us(frames) for one in passes]
-    return {
-        "host": median(map(median, host)),
-        "host p95": median(quantiles(values, n=20)[-1] for values in host),
-        "idle": median(median(one.idle_us()) for one in passes),
-        "lag": median(median(one.lag_us()) for one in passes),
-        "device": median(median(one.device_us()) for one in passes),
-    }
 
 
 def noting_us() -> float:
@@ -117,16 +47,15 @@ def noting_us() -> float:
 
 def child(arguments: argparse.Namespace) -> None:
     """Measures with this process's sources; prints JSON."""
+    from gpu_parts.critical import measure
     from helios.core import open_core
     from helios.thread_turns import shorten_turns
 
     core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
     shorten_turns(of_gpu=True)
-    results: dict[str, Figures] = {"noting": {"us": noting_us()}}
+    results: dict[str, dict[str, float]] = {"noting": {"us": noting_us()}}
     for frames, steps in ((1, False), (2, False), *([(1, True)] if arguments.steps else [])):
-        runtime = load(
-            core, arguments.target, arguments.round_us * 1000, standin=arguments.standin
-        )
+        runtime = load(core, arguments.target, arguments.round_us * 1000, standin=arguments.standin)
         try:
             slots = runtime.geometry.request_slots
             lanes = [count for count in arguments.lanes if count <= slots]
@@ -159,8 +88,9 @@ def standin_core(folder: Path) -> Path:
     """A tiny core of a cuda target, for the stand-in driver."""
     sys.path[:0] = [str(ROOT), str(ROOT / "src")]
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from host import tiny_core
     from tests.standin_driver.cuda_core import write_cuda_core
+
+    from host import tiny_core
 
     key = Ed25519PrivateKey.generate()
     return write_cuda_core(tiny_core(folder), folder / "cuda", key)
@@ -215,7 +145,7 @@ def report(found: dict[str, list[dict[str, Any]]], lanes: Sequence[int], *, on_g
             if key not in runs[0]:
                 continue
             cost = figure(tree, key, "host") - figure(tree, f"{count} 1", "host")
-            print(f"\n{tree}, {count} lanes, one in flight, us a step (timing them adds {cost:.1f}):")
+            print(f"\n{tree}, {count} lanes, one in flight, us a step (timing adds {cost:.1f}):")
             for name in runs[0][key]:
                 if name.startswith("step: "):
                     print(f"  {name.removeprefix('step: '):24} {figure(tree, key, name):8.2f}")

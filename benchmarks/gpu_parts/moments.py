@@ -118,4 +118,3 @@ class WaveChannel(SocketChannel):
             self._lose()
             return []
         return list(wave)
-

@@ -44,7 +44,12 @@ static void *release_later(void *argument) {
   int64_t host = release.end - EPOCH_NS;
   struct timespec until = {host / SECOND_NS, host % SECOND_NS};
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-  __atomic_store_n(release.word, release.sequence, __ATOMIC_RELEASE);
+  /* The next round's thread may have come first. */
+  int64_t found = __atomic_load_n(release.word, __ATOMIC_RELAXED);
+  while (found < release.sequence &&
+         !__atomic_compare_exchange_n(release.word, &found, release.sequence, 0, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED)) {
+  }
   __atomic_fetch_sub(&running, 1, __ATOMIC_RELEASE);
   return NULL;
 }
