@@ -78,6 +78,11 @@ class Constraints:
         self._free: list[int] = []
         self._executor: LLExecutor | None = None
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._by_id)
+
     def begin(self, request: Submit, prepared: Prepared) -> Problem | None:
         """The request's tokens follow the grammar from now on; says why they can't."""
         if not self._free:
