@@ -135,7 +135,7 @@ class CudaDevice:
             self._enter_thread()
         loaded = self._programs[program]
         self._sequences[frame][0] = sequence
-        watch.begin(sequence)
+        watch.begin(sequence, program)
         (status,) = self._launch(loaded.executables[frame], self._stream)
         if status != SUCCESS:
             raise watch.fail(failure(self._gpu.driver, int(status), f"submitting round {sequence}"))
