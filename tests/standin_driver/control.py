@@ -29,6 +29,10 @@ class Standin:
         """Keeps launched graphs from running, or runs them."""
         self._library.standin_pause(int(whether))
 
+    def take(self, round_ns: int) -> None:
+        """Rounds take so long from now on: their sequence is released by then."""
+        self._library.standin_round_ns(ctypes.c_long(round_ns))
+
     def on_round(self, play: Callable[[], None]) -> None:
         """Called in every graph's execution, before its record."""
         self._play = _PLAY(play)

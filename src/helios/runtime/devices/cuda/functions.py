@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helios.errors import ContractError
+from helios.phases import Phases
 from helios.runtime.devices.cuda.driver import (
     INVALID_VALUE,
     NOT_FOUND,
@@ -71,8 +72,11 @@ def parameter_sizes(arguments: Sequence[CudaArgument]) -> tuple[int, ...]:
 class Functions:
     """The functions of a target, by their index in the manifest."""
 
-    def __init__(self, gpu: Gpu, target: CudaTarget, modules: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, gpu: Gpu, target: CudaTarget, modules: Mapping[str, bytes], phases: Phases
+    ) -> None:
         self._gpu = gpu
+        self._phases = phases
         self._target = target
         self._images = modules
         self._modules: dict[str, Any] = {}
@@ -153,9 +157,10 @@ class Functions:
         if image is None:
             raise ContractError("is not among the rank's modules", where=f"module {name!r}")
         try:
-            module = self._gpu.call(
-                f"loading module {name}", self._gpu.driver.cuModuleLoadData, image
-            )
+            with self._phases("module_loading"):
+                module = self._gpu.call(
+                    f"loading module {name}", self._gpu.driver.cuModuleLoadData, image
+                )
         except DriverError as error:
             if error.code not in _OF_IMAGES:
                 raise
