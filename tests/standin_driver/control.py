@@ -17,6 +17,7 @@ class Standin:
         self._library.standin_taken.restype = ctypes.c_size_t
         self._library.standin_allocating_calls.restype = ctypes.c_long
         self._library.standin_rounds.restype = ctypes.c_long
+        self._library.standin_held.restype = ctypes.c_long
         self._play: object = None
 
     def fail(self, call: str, error: int, number: int = 1) -> None:
@@ -46,6 +47,11 @@ class Standin:
     def taken_nbytes(self) -> int:
         """Device memory in use."""
         return int(self._library.standin_taken())
+
+    @property
+    def held(self) -> int:
+        """Contexts, streams, events, modules, graphs and allocations that weren't given back."""
+        return int(self._library.standin_held())
 
     @property
     def allocating_calls(self) -> int:
