@@ -34,6 +34,11 @@ _FINISHES = {int(finish): finish for finish in DeviceFinish}
 _ERRORS = {int(error): error for error in LaneError if error is not LaneError.IMPOSSIBLE}
 
 
+# Of a lane's columns those that are read: slot, generation, tokens kept and consumed, finish, draft
+# cursor, the reserved one, error.
+_COLUMNS: Final = (0, 1, 2, 3, 4, 5, 6, 9)
+
+
 # Makes one of all its fields; called once a lane and round.
 _COMPLETION: Final[Callable[[Iterable[Any]], LaneCompletion]] = partial(
     tuple.__new__, LaneCompletion
@@ -79,11 +84,12 @@ class CompletionReader:
                 for frame in range(FRAMES)
             )
         )
+        # Views of Python's own: for the few values of most rounds they cost a fraction of numpy's.
         self._frames = tuple(
             (
-                view(record.lanes, frame).view(np.int32).reshape(-1, COMPLETION_LANE_COLUMNS),
-                view(record.tokens, frame).view(np.int32),
-                view(record.logprobs, frame).view(np.float32),
+                view(record.lanes, frame).data.cast("i"),
+                view(record.tokens, frame).data.cast("i"),
+                view(record.logprobs, frame).data.cast("f"),
             )
             for frame in range(FRAMES)
         )
@@ -148,8 +154,9 @@ class CompletionReader:
         and looked at one by one only where they aren't all alike."""
         columns, tokens, logprobs = self._frames[frame]
         width = self._width
-        slots, generations, kept, consumed, finishes, cursors, reserved, _, _, errors, _, _ = (
-            columns[:count].T.tolist()
+        values = columns[: count * COMPLETION_LANE_COLUMNS].tolist()
+        slots, generations, kept, consumed, finishes, cursors, reserved, errors = (
+            values[column::COMPLETION_LANE_COLUMNS] for column in _COLUMNS
         )
         ids = tokens[: count * width].tolist()
         emitted = _rows(ids, width)
@@ -160,7 +167,10 @@ class CompletionReader:
             and min(ids, default=0) >= 0
             and max(ids, default=0) < self._vocabulary_tokens
         )
-        if not (whole and _FINISHES.keys() >= set(finishes) and _ERRORS.keys() >= set(errors)):
+        plain = not (any(finishes) or any(errors))
+        if not (
+            whole and (plain or _FINISHES.keys() >= set(finishes) and _ERRORS.keys() >= set(errors))
+        ):
             for lane, row in enumerate(zip(kept, finishes, errors, strict=True)):
                 emitted[lane] = emitted[lane][: max(kept[lane], 0)]
                 chosen[lane] = chosen[lane][: len(emitted[lane])]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from helios.contract import PreparedContract
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
-from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
@@ -38,8 +37,7 @@ from helios.schema import execution_pb2
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     sequence: int
     program: int
     lanes: int

@@ -7,9 +7,8 @@ submitted. Who makes such rounds: `cohorts`, for prompts and running outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from helios.dataclass import dataclass
 from helios.errors import ContractError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import LaneWork, Round
@@ -23,8 +22,7 @@ WITHOUT_RECORD: Final = ADMITTING | {Operation.SNAPSHOT}
 PROMPTS: Final = frozenset({Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED})
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRound:
+class PlannedRound(NamedTuple):
     """A round with its program and the resident of each of its lanes. `packed_tokens` counts what
     its lanes consume, or the lanes where they consume nothing."""
 

@@ -235,7 +235,7 @@ class Constraints:
             self._with_mask(lane, resident.progress.request.request_id)
             for lane, resident in zip(made.lanes, planned.residents, strict=True)
         ]
-        return replace(made, lanes=tuple(lanes))
+        return made._replace(lanes=tuple(lanes))
 
     def _with_mask(self, lane: LaneWork, request_id: int) -> LaneWork:
         one = self._by_id.get(request_id)
