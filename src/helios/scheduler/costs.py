@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-
 STALE_NS: Final = 60_000_000_000  # a measurement that is so much older than the last is stale
 SETTLED: Final = 3  # measurements that are needed to say that a program doesn't pay
 _KEPT: Final = 0.95  # of the weight of what was measured before, a measurement: the last 20 count

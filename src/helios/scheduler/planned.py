@@ -53,12 +53,12 @@ def planned_round(
 
 def smallest(programs: Sequence[ProgramInfo], lanes: int, packed_tokens: int = 0) -> ProgramInfo:
     """The first of `programs` that has room for the lanes and their packed tokens."""
-    return next(
-        p
-        for p in programs
-        if p.batch_capacity >= lanes
-        and (not packed_tokens or p.packed_token_capacity >= packed_tokens)
-    )
+    for program in programs:
+        if program.batch_capacity >= lanes and (
+            not packed_tokens or program.packed_token_capacity >= packed_tokens
+        ):
+            return program
+    raise AssertionError(f"no program has room for {lanes} lanes and {packed_tokens} tokens")
 
 
 def required_programs(geometry: Geometry, operation: Operation) -> tuple[ProgramInfo, ...]:
