@@ -67,14 +67,14 @@ EXPORT Result cuDeviceGetAttribute(int *value, int attribute, int device) {
 EXPORT Result cuDevicePrimaryCtxRetain(Handle **made, int device) {
   Result error = enter("cuDevicePrimaryCtxRetain");
   if (error) return error;
-  retained++;
+  __atomic_fetch_add(&retained, 1, __ATOMIC_SEQ_CST);
   held(1);
   *made = &context;
   return SUCCESS;
 }
 
 EXPORT Result cuDevicePrimaryCtxRelease(int device) {
-  if (!retained--) violation("a context is released that nobody holds");
+  if (__atomic_fetch_sub(&retained, 1, __ATOMIC_SEQ_CST) <= 0) violation("a context is released that nobody holds");
   held(-1);
   return SUCCESS;
 }

@@ -16,7 +16,7 @@ from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.devices.cuda import device as cuda_device
 from helios.runtime.devices.cuda import transfers
-from helios.runtime.devices.opening import open_device
+from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.every_program import run_every_program
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
@@ -368,8 +368,18 @@ def a_round_without_its_record_ends_in_an_error() -> None:
 @scenario
 def an_error_while_weights_travel_ends_the_start() -> None:
     Standin().fail("cuMemcpyHtoDAsync", 719)
-    with pytest.raises(ExecutionError, match=r"copying weights: CUDA_ERROR_LAUNCH_FAILED"):
+    with pytest.raises(ExecutionError, match=r"copying (weights|tables): CUDA_ERROR_LAUNCH"):
         load()
+
+
+@scenario
+def the_context_is_there_early_and_is_let_go() -> None:
+    standin = Standin()
+    for target, ordinal in ((TARGET, 0), ("cuda", 0), (TARGET, 7), ("cpu", 0), (None, 0)):
+        with early_start(target, ordinal):
+            load()[0].close()
+        assert standin.held == 0, (target, ordinal)
+        assert not standin.violations, standin.violations
 
 
 # ---------------------------------------------------------------- what may be missing
