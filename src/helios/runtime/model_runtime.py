@@ -139,12 +139,13 @@ class ModelRuntime:
             modules = read_modules(core, rank)
             check_modules(manifest, modules)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules, device)
+        copied = manifest.cuda is not None and device is None  # to the GPU
         maps: dict[str, WeightMap] = {}
         try:
             try:
                 with phases("weights"):
                     for name in rank.weight_resources:
-                        maps[name] = core.map_weights(name, verify=verify_weights)
+                        maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
             except BaseException:
                 opening.abandon()
                 raise

@@ -204,7 +204,8 @@ class ModelWorker:
             self._send()
         ended = self._clock()
         events = self.scheduler.complete(self._runtime.read(sequence))
-        self._untold = events, self._now() - self._origin_ns if timed else 0
+        completed_ns = self._now() - self._origin_ns if timed else 0
+        self._untold = events, completed_ns
         if self._requests.decide:
             # What comes next depends on the tokens that came.
             self._tell()
