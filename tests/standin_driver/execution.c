@@ -13,6 +13,7 @@ static int paused;
 static Executable *queue[MAX_QUEUED];
 static int queued;
 static long rounds;
+static const Executable *latest;
 
 EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
 EXPORT long standin_rounds(void) { return rounds; }
@@ -70,6 +71,7 @@ static Result record(const Node *node) {
 static Result execute(Executable *executable) {
   Result error = enter("run");
   rounds++;
+  latest = executable;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
@@ -89,6 +91,28 @@ Result run(Executable *executable) {
   if (queued == MAX_QUEUED) return OUT_OF_MEMORY;
   queue[queued++] = executable;
   return SUCCESS;
+}
+
+/* A node of the graph that ran last: what a caller gave for it. NULL past the last node. */
+static const Node *node_of_latest(int number) {
+  const Node *node = latest ? latest->first : NULL;
+  while (node && number--) node = node->next;
+  return node;
+}
+
+/* 1 where the node may begin before the one it depends on has ended, 0 where not, −1 past the
+ * last node. */
+EXPORT int standin_programmatic(int number) {
+  const Node *node = node_of_latest(number);
+  return node ? node->programmatic : -1;
+}
+
+/* The size of a node's parameter, whose bytes go to `into`; 0 past the last one. */
+EXPORT size_t standin_parameter(int number, int parameter, void *into) {
+  const Node *node = node_of_latest(number);
+  if (!node || parameter >= node->function->parameters) return 0;
+  memcpy(into, node->values[parameter], node->function->sizes[parameter]);
+  return node->function->sizes[parameter];
 }
 
 Result pending(void) { return queued ? NOT_READY : SUCCESS; }

@@ -57,6 +57,7 @@ static Result allocate(void **begin, size_t nbytes, int on_device) {
 
 static Result release(void *begin, int on_device) {
   Result result = INVALID_VALUE;
+  if (pending()) violation("memory is freed while launches are queued");
   pthread_mutex_lock(&lock);
   for (Allocation **at = &allocations; *at; at = &(*at)->next) {
     Allocation *one = *at;
