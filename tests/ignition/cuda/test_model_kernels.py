@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, resources,
 from tests.native import cuda_cases, layer_cases
 from tests.native.harness import Case
 from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
+from tests.native.states import i32
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -38,6 +40,12 @@ def embed(rng: np.random.Generator, **extents: int) -> Case:
     case = layer_cases.embed(rng, ROWS, **extents)[0]
     case.operands["tokens"][:2] = [-1, extents["vocab"]]
     return case
+
+
+def cut_short(rng: np.random.Generator, *, rows: int, **extents: Any) -> Case:
+    """Lengths add up to more rows than there are."""
+    case = cuda_cases.attention_f16(rng, **extents)
+    return case.with_operands(rows=i32(rows))
 
 
 MODELS = {
@@ -86,6 +94,9 @@ CASES |= {
     "decode_window": partial(cuda_cases.attention_f16, contexts=[300, 9, 65], window=70, **TINY),
     "decode_f32": partial(
         cuda_cases.attention_f16, contexts=[64, 256], format_=F32_FORMAT, **TINY
+    ),
+    "prefill_cut_short": partial(
+        cut_short, contexts=[70, 9], lengths=[20, 9], rows=25, capacity=31, **TINY
     ),
     "prefill_window": partial(
         cuda_cases.attention_f16, contexts=[300, 30], lengths=[70, 30], window=70, **TINY

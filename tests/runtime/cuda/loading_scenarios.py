@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import pytest
@@ -59,6 +60,18 @@ def the_cache_takes_its_share_of_what_is_free() -> None:
 def a_model_that_the_gpu_has_no_room_for_is_refused() -> None:
     with pytest.raises(ContractError, match=r"cache size: 1\.00 TiB asked for, .* --cache-memory"):
         load(capacities=Capacities(cache_nbytes=1 << 40))
+    assert Standin().taken_nbytes == 0
+
+
+@scenario
+def a_gpu_has_to_have_room_for_the_weights_too() -> None:
+    runtime, _ = load()
+    needed = sum(nbytes for kind, nbytes in runtime.memory.items() if kind != "scratch")
+    assert runtime.memory["weight"] == 2048
+    runtime.close()
+    os.environ["STANDIN_MEMORY"] = str(needed - 1024)
+    with pytest.raises(ContractError, match=r"memory: the model takes .* with its weights"):
+        load()
     assert Standin().taken_nbytes == 0
 
 

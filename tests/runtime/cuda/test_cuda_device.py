@@ -19,6 +19,7 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
 
 _PROVES: Final = {
     "weights_arrive_whole": pytest.mark.clause("BOOT-1"),
+    "a_gpu_has_to_have_room_for_the_weights_too": pytest.mark.clause("BOOT-1"),
     "the_cache_takes_its_share_of_what_is_free": pytest.mark.clause("BOOT-1"),
     "closing_waits_for_the_rounds_that_run": pytest.mark.clause("BOOT-4"),
     "a_round_that_never_ends_ends_in_an_error": pytest.mark.clause("BOOT-4"),
