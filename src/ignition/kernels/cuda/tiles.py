@@ -19,7 +19,7 @@ _NARROWEST: Final = 64
 _SMALL_MATRIX: Final = 1 << 21
 _HALF_OF_SHARED_MEMORY: Final = 112 * 1024
 # Elements of all rows' keys up to which attention had better rotate them.
-_ROTATED_ELEMENTS: Final = 6 * 1024
+_ROTATED_ELEMENTS: Final = 8 * 1024
 
 
 @dataclass(frozen=True)
