@@ -42,6 +42,13 @@ def embed(rng: np.random.Generator, **extents: int) -> Case:
     return case
 
 
+def small_norm(rng: np.random.Generator, **extents: int) -> Case:
+    """Values whose mean square is no more than epsilon."""
+    case = norm(rng, format_=F32_FORMAT, **extents)
+    scale = np.float32(np.sqrt(case.floats["epsilon"]))
+    return case.with_operands(x=case.operands["x"] * scale)
+
+
 def cut_short(rng: np.random.Generator, *, rows: int, **extents: Any) -> Case:
     """Lengths add up to more rows than there are."""
     case = cuda_cases.attention_f16(rng, **extents)
@@ -58,6 +65,7 @@ CASES: dict[str, Build] = {
     "embed": partial(embed, rows=5, capacity=7, vocab=43, width=64),
     "embed_wide": partial(embed, rows=3, capacity=3, vocab=9, width=1160),
     "rms_norm": partial(norm, format_=BF16_FORMAT, rows=3, capacity=5, width=64),
+    "rms_norm_small": partial(small_norm, rows=3, capacity=4, width=64),
     "rms_norm_f32": partial(norm, format_=F32_FORMAT, rows=3, capacity=3, width=576),
     "rms_norm_many": partial(norm, format_=BF16_FORMAT, rows=70, capacity=71, width=96),
     "linear": partial(linear, rows=3, capacity=5, width=64, outputs=128),

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.runtime.cuda.scenarios import SCENARIOS
+from tests.runtime.cuda import failing_loads, scenarios
 from tests.standin_driver.building import needs_standin, run_child
 
 # Settings of the stand-in's process; none for most.
@@ -15,6 +15,7 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "a_gpu_of_another_capability_is_refused": {"STANDIN_CAPABILITY": "80"},
     "a_machine_without_a_gpu_is_refused": {"STANDIN_DEVICES": "0"},
     "a_machine_without_the_driver_is_refused": {"LD_LIBRARY_PATH": ""},
+    "a_driver_that_is_too_old_is_refused": {"STANDIN_DRIVER": "12040"},
 }
 
 _PROVES: Final = {
@@ -31,8 +32,14 @@ _PROVES: Final = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_PROVES.get(name, ())) for name in SCENARIOS]
+    "name", [pytest.param(name, marks=_PROVES.get(name, ())) for name in scenarios.SCENARIOS]
 )
 def test_scenario(name: str) -> None:
     needs_standin()
     run_child("tests.runtime.cuda.scenarios", [name], _SETTINGS.get(name, {}))
+
+
+@pytest.mark.parametrize("name", failing_loads.SCENARIOS)
+def test_a_start_that_fails(name: str) -> None:
+    needs_standin()
+    run_child("tests.runtime.cuda.failing_loads", [name], _SETTINGS.get(name, {}))
