@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ignition.kernels.cuda.launches import CudaKernel
 
 _OPERANDS = frozenset(
-    ["rows", "queries", "positions", "slot", "lanes", "query_length", "page_table", "k_plane", "v_plane", "out"]
+    {"rows", "queries", "positions", "slot", "lanes", "query_length", "page_table"}
+    | {"k_plane", "v_plane", "out"}
 )
 _GROUPED = "attend_prefill_in_groups"
 
