@@ -8,13 +8,14 @@
 
 enum { RANGE_NBYTES = 8192, TIMED = 256, MAX_QUEUED = 64 };
 
-static void (*on_round)(void);
-static int paused;
-static Executable *queue[MAX_QUEUED];
-static int queued;
+/* By device. */
+static void (*on_round[MAX_DEVICES])(void);
+static int paused[MAX_DEVICES];
+static Executable *queue[MAX_DEVICES][MAX_QUEUED];
+static int queued[MAX_DEVICES];
 static long rounds;
 
-EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
+EXPORT void standin_on_round(int device, void (*play)(void)) { on_round[device] = play; }
 EXPORT long standin_rounds(void) { return rounds; }
 
 static int64_t now(void) {
@@ -27,7 +28,7 @@ static int64_t now(void) {
 static int64_t *words(const Node *node, int parameter, size_t nbytes) {
   Address address;
   memcpy(&address, node->values[parameter], sizeof address);
-  int64_t *found = host_of(address, nbytes);
+  int64_t *found = host_of(address, nbytes, node->handle.device);
   if (!found) violation("%s: parameter %d is no memory", node->function->name, parameter);
   return found;
 }
@@ -36,7 +37,8 @@ static Result copy(const Node *node) {
   int64_t *table = words(node, 0, node->grid[0] * 3 * sizeof(int64_t));
   if (!table) return 700;
   for (unsigned row = 0; row < node->grid[0]; row++, table += 3) {
-    void *from = host_of(table[0], table[2]), *to = host_of(table[1], table[2]);
+    int device = node->handle.device;
+    void *from = host_of(table[0], table[2], device), *to = host_of(table[1], table[2], device);
     if (table[2] < 0 || table[2] > RANGE_NBYTES || (table[0] | table[1] | table[2]) % 16)
       violation("%s: row %u of the table is against its rules", node->function->name, row);
     if (!table[2]) continue;
@@ -68,35 +70,37 @@ static Result record(const Node *node) {
 }
 
 static Result execute(Executable *executable) {
-  Result error = enter("run");
+  int device = executable->handle.device;
+  Result error = enter_on("run", device);
   rounds++;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
     } else if (!strcmp(node->function->name, "record")) {
-      if (on_round) on_round();
+      if (on_round[device]) on_round[device]();
       error = record(node);
     }
   }
-  if (error) fail_execution(error);
+  if (error) fail_execution(error, device);
   return SUCCESS; /* a launch's failure is seen by the calls after it */
 }
 
 Result run(Executable *executable) {
+  int device = executable->handle.device;
   /* The injection "hang" leaves everything from here on in the queue. */
-  if (enter("hang")) paused = 1;
-  if (!paused) return execute(executable);
-  if (queued == MAX_QUEUED) return OUT_OF_MEMORY;
-  queue[queued++] = executable;
+  if (enter_on("hang", device)) paused[device] = 1;
+  if (!paused[device]) return execute(executable);
+  if (queued[device] == MAX_QUEUED) return OUT_OF_MEMORY;
+  queue[device][queued[device]++] = executable;
   return SUCCESS;
 }
 
-Result pending(void) { return queued ? NOT_READY : SUCCESS; }
+Result pending(int device) { return queued[device] ? NOT_READY : SUCCESS; }
 
-/* While it is paused, launches wait; they run, in order, when it isn't any more. */
-EXPORT void standin_pause(int whether) {
-  paused = whether;
+/* While a device is paused, launches wait; they run, in order, when it isn't any more. */
+EXPORT void standin_pause(int device, int whether) {
+  paused[device] = whether;
   if (whether) return;
-  for (int i = 0; i < queued; i++) execute(queue[i]);
-  queued = 0;
+  for (int i = 0; i < queued[device]; i++) execute(queue[device][i]);
+  queued[device] = 0;
 }

@@ -20,7 +20,7 @@ from helios.errors import ExecutionError
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
-from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
+from helios.runtime.device import FRAMES, AvailableMemory, Device, DeviceOptions, MemoryPlan
 from helios.runtime.devices.opening import DeviceOpening, give_up
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
@@ -58,10 +58,12 @@ class ModelRuntime:
         weights: Mapping[str, memoryview],
         device: Device,
         capacities: Capacities,
+        memory: AvailableMemory | None = None,
     ) -> None:
+        """`memory` is what there is for this rank of several; alone it has all of the device's."""
         check_manifest(manifest, contract)
         check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-        memory = device.available_memory()
+        memory = memory or device.available_memory()
         capacities = with_default_share(capacities, memory)
         selection = select(contract, manifest, capacities, memory.nbytes)
         refuse_unsupported(selection.programs)
@@ -138,7 +140,8 @@ class ModelRuntime:
                 opening.abandon()
                 raise
             weights = {name: mapped.content for name, mapped in maps.items()}
-            runtime = cls._build(core.contract, manifest, weights, capacities, opening)
+            device = opening.take()
+            runtime = cls.on_device(core.contract, manifest, weights, device, capacities)
         except BaseException:
             for mapped in maps.values():
                 mapped.close()
@@ -164,20 +167,21 @@ class ModelRuntime:
         views = {name: memoryview(content).cast("B") for name, content in weights.items()}
         manifest = decode_manifest(manifest_message)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules or {}, device)
-        return cls._build(contract, manifest, views, capacities, opening)
+        return cls.on_device(contract, manifest, views, opening.take(), capacities)
 
     @classmethod
-    def _build(
+    def on_device(
         cls,
         contract: PreparedContract,
         manifest: Manifest,
         weights: Mapping[str, memoryview],
+        device: Device,
         capacities: Capacities | None,
-        opening: DeviceOpening,
+        memory: AvailableMemory | None = None,
     ) -> ModelRuntime:
-        device = opening.take()
+        """As the constructor; closes the device, or gives it up, where it raises."""
         try:
-            return cls(contract, manifest, weights, device, capacities or Capacities())
+            return cls(contract, manifest, weights, device, capacities or Capacities(), memory)
         except StalledError:
             give_up(device)
             raise

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from helios.contract.fields import refuse
-from helios.errors import ContractError
+from helios.errors import ContractError, ExecutionError
 from helios.runtime.device import Device, DeviceOptions
 from helios.runtime.manifest import CudaTarget, Manifest
 from helios.runtime.targets import runs
@@ -51,6 +51,22 @@ def open_device(
     )
 
 
+def check_devices(target: str, options: DeviceOptions, ranks: int) -> None:
+    """Raises ExecutionError where the machine hasn't a device for each of several ranks."""
+    if not target.startswith("cuda:"):
+        return
+    from helios.runtime.devices.cuda.gpu import count_gpus
+
+    count, needed = count_gpus(), options.ordinal + ranks
+    if count < needed:
+        after = f", from GPU {options.ordinal} on: {needed} in all" if options.ordinal else ""
+        raise ExecutionError(
+            f"its {ranks} ranks need a GPU each{after}; the driver sees {count}",
+            where=f"target {target}",
+            remedy="Run it where there are as many, or use a core with fewer ranks",
+        )
+
+
 class DeviceOpening:
     """A device that is being opened for a manifest, on a thread of its own where that takes a
     while: what else there is to load is loaded meanwhile. `device` is one that is open already.
@@ -78,10 +94,11 @@ class DeviceOpening:
         """The device. Raises what `open_device` raises."""
         if self._given is not None:
             return self._given
-        return self._open() if self._opened is None else self._opened.result()
+        opened, self._opened = self._opened, None
+        return self._open() if opened is None else opened.result()
 
     def abandon(self) -> None:
-        """Closes what was opened here, if anything was."""
+        """Closes what was opened here, if anything was and nobody took it."""
         if self._opened is not None and self._opened.exception() is None:
             self._opened.result().close()
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from helios.errors import ExecutionError
 from helios.runtime.devices.cuda.clock import GpuClock
-from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, failure
-from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, DriverError, failure
+from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
 
 # Between two looks at a round's word, and at what the driver says of the stream.
@@ -72,6 +72,11 @@ class RoundWatch:
 
     def look(self, now_ns: int) -> None:
         """Raises what the driver knows of the rounds, or that one doesn't end."""
+        if in_thread.gpu is not self._gpu:
+            try:
+                self._gpu.make_current()
+            except DriverError as error:
+                raise self.fail(error) from None
         (status,) = self._gpu.driver.cuStreamQuery(self._gpu.stream)
         running = self.word[0] + 1
         if running > self._submitted:
