@@ -60,8 +60,10 @@ class ModelRuntime:
         capacities: Capacities,
         memory: AvailableMemory | None = None,
     ) -> None:
-        """`memory` is what there is for this rank of several; alone it has all of the device's."""
-        check_manifest(manifest, contract)
+        """`memory` is what one of several ranks has, whose manifest has then been checked; alone a
+        rank has all of the device's."""
+        if memory is None:
+            check_manifest(manifest, contract)
         check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
         memory = memory or device.available_memory()
         capacities = with_default_share(capacities, memory)

@@ -24,7 +24,7 @@ from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rank_errors import naming_rank
 from helios.runtime.rank_group import RankGroup
 from helios.runtime.selection import select
-from helios.runtime.targets import read_manifests, read_modules
+from helios.runtime.targets import ranks_by_manifest, read_manifests, read_modules
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,11 @@ def load_ranks(
     loaded: list[ModelRuntime] = []
     maps: dict[str, WeightMap] = {}
     try:
-        for number, (resources, manifest) in enumerate(zip(ranks, manifests, strict=True)):
+        for manifest, (number, *_) in ranks_by_manifest(manifests):
             with naming_rank(number):
                 check_manifest(manifest, core.contract)
+        for number, (resources, manifest) in enumerate(zip(ranks, manifests, strict=True)):
+            with naming_rank(number):
                 modules = read_modules(core, resources)
                 check_modules(manifest, modules)
                 own = options.of_rank(number, len(ranks))
