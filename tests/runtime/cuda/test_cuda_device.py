@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from tests.runtime.cuda import rank_scenarios
 from tests.runtime.cuda.scenarios import SCENARIOS
 from tests.standin_driver.building import needs_standin, run_child
 
@@ -16,6 +17,13 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "a_machine_without_a_gpu_is_refused": {"STANDIN_DEVICES": "0"},
     "a_machine_without_the_driver_is_refused": {"LD_LIBRARY_PATH": ""},
 }
+
+
+@pytest.mark.parametrize("name", rank_scenarios.SCENARIOS)
+def test_scenario_of_ranks(name: str) -> None:
+    needs_standin()
+    gpus = "1" if name == "one_gpu_is_too_few" else "2"
+    run_child("tests.runtime.cuda.rank_scenarios", [name], {"STANDIN_DEVICES": gpus})
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
