@@ -166,13 +166,19 @@ class RankGroup:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise _anew(self._failure)
 
     def _fail(self, error: ExecutionError, rank: int) -> ExecutionError:
         """Keeps the first failure, by its rank: nothing that comes after it can be believed."""
         if self._failure is None:
             self._failure = of_rank(error, rank, ExecutionError)
-        return self._failure
+        return _anew(self._failure)
+
+
+def _anew(error: ExecutionError) -> ExecutionError:
+    """An error to raise: one that is kept and raised would hold on to every frame that it passes,
+    and so to the ranks."""
+    return ExecutionError(error.what, where=error.where, remedy=error.remedy)
 
 
 def difference(first: Sequence[LaneCompletion], other: Sequence[LaneCompletion]) -> str:
