@@ -17,6 +17,7 @@ class Standin:
         self._library.standin_taken.restype = ctypes.c_size_t
         self._library.standin_allocating_calls.restype = ctypes.c_long
         self._library.standin_rounds.restype = ctypes.c_long
+        self._library.standin_held.restype = ctypes.c_long
         self._play: object = None
 
     def fail(self, call: str, error: int, number: int = 1) -> None:
@@ -27,6 +28,10 @@ class Standin:
     def pause(self, whether: bool, device: int = 0) -> None:
         """Keeps launched graphs of a device from running, or runs them."""
         self._library.standin_pause(device, int(whether))
+
+    def take(self, round_ns: int) -> None:
+        """Rounds take so long from now on: their sequence is released by then."""
+        self._library.standin_round_ns(ctypes.c_long(round_ns))
 
     def on_round(self, play: Callable[[], None], device: int = 0) -> None:
         """Called in every graph's execution on a device, before its record."""
@@ -42,6 +47,11 @@ class Standin:
     def taken_nbytes(self) -> int:
         """Device memory in use, on all devices."""
         return int(self._library.standin_taken())
+
+    @property
+    def held(self) -> int:
+        """Contexts, streams, events, modules, graphs and allocations that weren't given back."""
+        return int(self._library.standin_held())
 
     @property
     def allocating_calls(self) -> int:

@@ -27,8 +27,10 @@ EXPORT Result cuInit(unsigned flags) {
   return SUCCESS;
 }
 
+/* STANDIN_DRIVER, 13000 where it isn't set. */
 EXPORT Result cuDriverGetVersion(int *version) {
-  *version = 13000;
+  const char *asked = getenv("STANDIN_DRIVER");
+  *version = asked ? atoi(asked) : 13000;
   return SUCCESS;
 }
 
@@ -75,6 +77,7 @@ EXPORT Result cuDevicePrimaryCtxRetain(Handle **context, int device) {
   Result error = enter_on("cuDevicePrimaryCtxRetain", device);
   if (error) return error;
   retained[device]++;
+  held(1);
   contexts[device] = (Handle){CONTEXT, device};
   *context = &contexts[device];
   return SUCCESS;
@@ -82,6 +85,7 @@ EXPORT Result cuDevicePrimaryCtxRetain(Handle **context, int device) {
 
 EXPORT Result cuDevicePrimaryCtxRelease(int device) {
   if (!retained[device]--) violation("a context is released that nobody holds");
+  held(-1);
   return SUCCESS;
 }
 
@@ -97,12 +101,14 @@ static Result make(Handle **handle, int kind) {
   if (current < 0) return INVALID_CONTEXT;
   *handle = malloc(sizeof **handle);
   made(*handle, kind);
+  held(1);
   return SUCCESS;
 }
 
 static Result destroy(Handle *handle, int kind) {
   if (!is_here(handle, kind)) return INVALID_HANDLE;
   handle->kind = 0;
+  held(-1);
   return SUCCESS;
 }
 

@@ -54,6 +54,7 @@ static Result allocate(void **begin, size_t nbytes, int on_device) {
   if (on_device) taken[device] += nbytes;
   allocating_calls++;
   pthread_mutex_unlock(&lock);
+  held(1);
   *begin = one->begin;
   return SUCCESS;
 }
@@ -74,6 +75,7 @@ static Result release(void *begin, int on_device) {
   }
   pthread_mutex_unlock(&lock);
   if (result) violation("freed %p, which is no such allocation", begin);
+  if (!result) held(-1);
   return result;
 }
 

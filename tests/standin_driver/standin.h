@@ -83,6 +83,7 @@ int is_here(const void *handle, int kind);
 void violation(const char *format, ...);
 void fail_execution(Result error, int device); /* every later call for it gives this error */
 int capability(void);
+void held(int change); /* things that the caller has to give back are more or fewer */
 
 /* memory.c */
 /* NULL where no allocation that the device reaches holds the range. */

@@ -86,6 +86,17 @@ void violation(const char *format, ...) {
 /* What was done that the driver forbids or leaves undefined, a line each. */
 EXPORT const char *standin_violations(void) { return violations; }
 
+static long things;
+
+void held(int change) {
+  pthread_mutex_lock(&lock);
+  things += change;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Contexts, streams, events, modules, graphs, executables and allocations in use. */
+EXPORT long standin_held(void) { return things; }
+
 /* The compute capability that the stand-in has: STANDIN_CAPABILITY, 90 where it isn't set. */
 int capability(void) {
   const char *asked = getenv("STANDIN_CAPABILITY");

@@ -10,8 +10,9 @@ known any more whose state is right. The scheduler's side doesn't tell a group f
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -38,9 +39,14 @@ class RankGroup:
     """Use `rank_loading.load_ranks`; call `close` when done. Not thread-safe. `geometry` is every
     rank's, but for bytes, which are all ranks' together, as those of `memory` are."""
 
-    def __init__(self, ranks: Sequence[ModelRuntime], maps: Sequence[WeightMap] = ()) -> None:
-        """`maps` are closed with the ranks. Raises ContractError where the ranks' geometries
-        differ."""
+    def __init__(
+        self,
+        ranks: Sequence[ModelRuntime],
+        maps: Sequence[WeightMap] = (),
+        load_ns: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`maps` are closed with the ranks, `load_ns` is what loading took beside them. Raises
+        ContractError where the ranks' geometries differ."""
         geometries = [rank.geometry for rank in ranks]
         check_geometries_agree(geometries)
         self.ranks = tuple(ranks)
@@ -50,10 +56,8 @@ class RankGroup:
             cache_nbytes=sum(one.cache_nbytes for one in geometries),
             snapshot_nbytes=sum(one.snapshot_nbytes for one in geometries),
         )
-        self.memory: dict[str, int] = {}
-        for rank in ranks:
-            for kind, nbytes in rank.memory.items():
-                self.memory[kind] = self.memory.get(kind, 0) + nbytes
+        self.memory = _total(rank.memory for rank in ranks)
+        self.load_ns = _total([load_ns, *(rank.load_ns for rank in ranks)])
         self.cache_content = RankContents([rank.cache_content for rank in ranks])
         self.tuning_ns = sum(rank.tuning_ns for rank in ranks)
         self._maps = tuple(maps)
@@ -173,6 +177,15 @@ class RankGroup:
         if self._failure is None:
             self._failure = of_rank(error, rank, ExecutionError)
         return _anew(self._failure)
+
+
+def _total(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Sums by name."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 def _anew(error: ExecutionError) -> ExecutionError:

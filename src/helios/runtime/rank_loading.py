@@ -15,9 +15,10 @@ from helios.core import OpenedCore
 from helios.core.body import RankResources
 from helios.core.weights import WeightMap
 from helios.dataclass import dataclass
+from helios.phases import Phases
 from helios.runtime.capacities import Capacities, page_nbytes, with_default_share
 from helios.runtime.device import AvailableMemory, Device, DeviceOptions
-from helios.runtime.devices.opening import DeviceOpening, check_devices
+from helios.runtime.devices.opening import DeviceOpening, check_devices, closed_on_failure
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules
 from helios.runtime.model_runtime import ModelRuntime
@@ -47,7 +48,9 @@ def load_ranks(
     """Loads each rank on a device of its own: the GPU of its number from `options.ordinal` on, or
     its part of the host's threads and memory; `devices` replaces them. Raises CoreError,
     ContractError or ExecutionError, naming the rank; nothing is then left behind."""
-    manifests = read_manifests(core, ranks)
+    phases = Phases()
+    with phases("manifest"):
+        manifests = read_manifests(core, ranks)
     if not devices:
         check_devices(target, options, len(ranks))
     opened: list[_Rank] = []
@@ -55,11 +58,12 @@ def load_ranks(
     loaded: list[ModelRuntime] = []
     maps: dict[str, WeightMap] = {}
     try:
-        for manifest, (number, *_) in ranks_by_manifest(manifests):
-            with naming_rank(number):
-                check_manifest(manifest, core.contract)
+        with phases("checks"):
+            for manifest, (number, *_) in ranks_by_manifest(manifests):
+                with naming_rank(number):
+                    check_manifest(manifest, core.contract)
         for number, (resources, manifest) in enumerate(zip(ranks, manifests, strict=True)):
-            with naming_rank(number):
+            with naming_rank(number), phases("modules"):
                 modules = read_modules(core, resources)
                 check_modules(manifest, modules)
                 own = options.of_rank(number, len(ranks))
@@ -67,29 +71,31 @@ def load_ranks(
                 opening = DeviceOpening(target, own, manifest, modules, device)
             opened.append(_Rank(resources, manifest, opening))
         for number, rank in enumerate(opened):
-            with naming_rank(number):
+            with naming_rank(number), phases("weights"):
                 for name in rank.resources.weight_resources:
                     if name not in maps:
                         maps[name] = core.map_weights(name, verify=verify_weights)
         for number, rank in enumerate(opened):
-            with naming_rank(number):
+            with naming_rank(number), phases("device"):
                 waiting.append(rank.opening.take())
         memories = shared_memory([device.available_memory() for device in waiting])
         asked = agreed_capacities(core.contract, manifests, capacities, memories)
         for number, rank in enumerate(opened):
             names = rank.resources.weight_resources
-            with naming_rank(number):
+            weights = {name: maps[name].content for name in names}
+            device = waiting.pop(0)
+            with naming_rank(number), closed_on_failure(device):
                 loaded.append(
-                    ModelRuntime.on_device(
+                    ModelRuntime(
                         core.contract,
                         rank.manifest,
-                        {name: maps[name].content for name in names},
-                        waiting.pop(0),
+                        weights,
+                        device,
                         asked[number],
-                        memories[number],
+                        memory=memories[number],
                     )
                 )
-        return RankGroup(loaded, tuple(maps.values()))
+        return RankGroup(loaded, tuple(maps.values()), phases.ns)
     except BaseException:
         for rank in opened:
             rank.opening.abandon()

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 class ServedRuntime(Protocol):
     """Takes rounds and gives their answers; from one thread."""
 
-    # Decided at load. `memory` has bytes by buffer class, of all ranks together.
+    # Known since load: bytes by buffer class, and how long parts of loading took, of all ranks
+    # together.
     geometry: Geometry
     memory: dict[str, int]
+    load_ns: dict[str, int]
     tuning_ns: int
 
     @property

@@ -114,7 +114,9 @@ async def _load(
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):
         report(f"note: the core recommends {recommended}, which its programs don't apply")
-    phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
+    phases = ", ".join(
+        f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items() if "." not in name
+    )
     report(
         f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"
         f" (ms: {phases})"

@@ -43,21 +43,22 @@ def load(
     options: DeviceOptions | None = None,
     capacities: Capacities = SMALL,
     change: Callable[[dict[str, bytes]], None] | None = None,
+    device: type[PlayedCudaDevice] = PlayedCudaDevice,
 ) -> tuple[ModelRuntime, PlayedCudaDevice]:
     message, modules = as_cuda(sample_manifest())
     if change is not None:
         change(modules)
     manifest = decode_manifest(message)
-    device = PlayedCudaDevice(TARGET, options or DeviceOptions(), manifest.cuda, modules)
+    played = device(TARGET, options or DeviceOptions(), manifest.cuda, modules)
     runtime = ModelRuntime.from_parts(
         decode(sample_contract()),
         message,
         sample_weights(),
         target=TARGET,
         capacities=capacities,
-        device=device,
+        device=played,
     )
-    return runtime, device
+    return runtime, played
 
 
 def run(runtime: ModelRuntime, name: str, *lanes: LaneWork) -> Completion:

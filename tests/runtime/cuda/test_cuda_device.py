@@ -6,8 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.runtime.cuda import rank_scenarios
-from tests.runtime.cuda.scenarios import SCENARIOS
+from tests.runtime.cuda import failing_loads, rank_scenarios, scenarios
 from tests.standin_driver.building import needs_standin, run_child
 
 # Settings of the stand-in's process; none for most.
@@ -16,6 +15,7 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "a_gpu_of_another_capability_is_refused": {"STANDIN_CAPABILITY": "80"},
     "a_machine_without_a_gpu_is_refused": {"STANDIN_DEVICES": "0"},
     "a_machine_without_the_driver_is_refused": {"LD_LIBRARY_PATH": ""},
+    "a_driver_that_is_too_old_is_refused": {"STANDIN_DRIVER": "12040"},
 }
 
 
@@ -26,7 +26,13 @@ def test_scenario_of_ranks(name: str) -> None:
     run_child("tests.runtime.cuda.rank_scenarios", [name], {"STANDIN_DEVICES": gpus})
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", scenarios.SCENARIOS)
 def test_scenario(name: str) -> None:
     needs_standin()
     run_child("tests.runtime.cuda.scenarios", [name], _SETTINGS.get(name, {}))
+
+
+@pytest.mark.parametrize("name", failing_loads.SCENARIOS)
+def test_a_start_that_fails(name: str) -> None:
+    needs_standin()
+    run_child("tests.runtime.cuda.failing_loads", [name], _SETTINGS.get(name, {}))

@@ -6,8 +6,9 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -17,6 +18,7 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.device import Device, DeviceOptions
 from helios.runtime.manifest import CudaTarget, Manifest
 from helios.runtime.targets import runs
+from helios.runtime.tuning import StalledError
 
 # Devices that were given up: their threads may still use their memory, and closing them would wait
 # for what never completes. The process that was to serve ends instead.
@@ -103,6 +105,14 @@ class DeviceOpening:
             self._opened.result().close()
 
 
-def give_up(device: Device) -> None:
-    """Keeps a stalled device alive to the process's end."""
-    _STALLED.append(device)
+@contextmanager
+def closed_on_failure(device: Device) -> Iterator[None]:
+    """Closes a device where the block raises; a stalled one is kept to the process's end."""
+    try:
+        yield
+    except StalledError:
+        _STALLED.append(device)
+        raise
+    except BaseException:
+        device.close()
+        raise

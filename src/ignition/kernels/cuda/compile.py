@@ -20,8 +20,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.language import NVMMASharedLayout
 
 from helios.errors import ContractError
 
@@ -37,7 +40,9 @@ _NBYTES: Final = MappingProxyType(
     {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u32": 4, "u64": 8, "bf16": 2, "fp16": 2}
     | {"fp32": 4, "fp64": 8}
 )
-_DESCRIPTOR: Final = re.compile(r"tensordesc<[a-z0-9]+\[(?P<block>[0-9, ]+)\]>")
+_DESCRIPTOR: Final = re.compile(r"tensordesc<(?P<element>[a-z0-9]+)\[(?P<block>[0-9, ]+)\]>")
+# Elements of descriptors in the compiler's words.
+_DESCRIBED: Final = MappingProxyType({"bf16": tl.bfloat16, "fp16": tl.float16, "fp32": tl.float32})
 _DESCRIPTOR_NBYTES: Final = 128
 # Two pointers that Triton appends to every kernel: global and profiler scratch; passed as 0.
 _HIDDEN: Final = ("global_scratch", "profile_scratch")
@@ -239,6 +244,10 @@ def _check_names(request: KernelRequest, where: str) -> None:
 def _run_compiler(request: KernelRequest, capability: int) -> Any:
     function = request.function
     signature = {name: request.arguments.get(name, "constexpr") for name in function.arg_names}
+    source = ASTSource
+    if function.is_gluon():
+        source = GluonASTSource
+        signature = {name: _with_layout(kind) for name, kind in signature.items()}
     attributes = {
         (index,): [["tt.divisibility", 16]]
         for index, name in enumerate(function.arg_names)
@@ -256,7 +265,17 @@ def _run_compiler(request: KernelRequest, capability: int) -> Any:
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = True
         return triton.compile(
-            ASTSource(function, signature, dict(request.constants), attributes),
+            source(function, signature, dict(request.constants), attributes),
             target=GPUTarget("cuda", capability, THREADS_PER_WARP),
             options=options,
         )
+
+
+def _with_layout(kind: str) -> str:
+    """A descriptor's type with the layout that its block has in shared memory, which Gluon wants
+    said and Triton finds by itself."""
+    if (found := _DESCRIPTOR.fullmatch(kind)) is None:
+        return kind
+    block = [int(extent) for extent in found["block"].split(",")]
+    layout = NVMMASharedLayout.get_default_for(block, _DESCRIBED[found["element"]])
+    return f"{kind[:-1]},{layout!r}>"
