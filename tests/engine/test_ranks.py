@@ -24,6 +24,8 @@ GREEDY = GenerationOptions(max_tokens=40, temperature=0.0)
 SEEDED = GenerationOptions(
     max_tokens=40, temperature=1.0, top_k=50, top_p=0.9, seed=77, repetition_penalty=1.1
 )
+# Longer than the least cache holds of more than one.
+LONG = replace(SEEDED, max_tokens=120)
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OpenEngine = Callable[..., Engine]
 
@@ -53,7 +55,7 @@ def alone(tiny_core: Path) -> dict[str, list[Generation]]:
     with Engine.open(tiny_core, accept="tests", threads=1) as engine:
         return {
             name: [engine.generate([prompt], options)[0] for prompt in PROMPTS]
-            for name, options in (("greedy", GREEDY), ("seeded", SEEDED))
+            for name, options in (("greedy", GREEDY), ("seeded", SEEDED), ("long", LONG))
         }
 
 
@@ -80,10 +82,11 @@ def test_preemption_changes_no_bit(
     engine = open_engine(cache_nbytes=9 * page_nbytes(roomy), snapshots=0)
     assert engine.info.cache_pages == 9
     assert engine.info.cache_nbytes == 2 * 9 * page_nbytes(roomy)
-    assert engine.generate(PROMPTS[::-1], SEEDED)[::-1] == alone["seeded"]
+    assert engine.generate(PROMPTS[::-1], LONG)[::-1] == alone["long"]
     assert engine.statistics().counters["preemptions"] > 0
     snapshots = open_engine(cache_nbytes=12 * page_nbytes(roomy), snapshots=2)
-    assert snapshots.generate(PROMPTS[::-1], SEEDED)[::-1] == alone["seeded"]
+    assert snapshots.generate(PROMPTS[::-1], LONG)[::-1] == alone["long"]
+    assert snapshots.statistics().counters["preemptions"] > 0
 
 
 def test_who_leaves_takes_nothing_from_the_others(
