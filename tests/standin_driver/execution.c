@@ -15,6 +15,7 @@ static int paused[MAX_DEVICES];
 static Executable *queue[MAX_DEVICES][MAX_QUEUED];
 static int queued[MAX_DEVICES];
 static long rounds;
+static const Executable *latest;
 
 EXPORT void standin_on_round(int device, void (*play)(void)) { on_round[device] = play; }
 EXPORT long standin_rounds(void) { return rounds; }
@@ -120,6 +121,7 @@ static Result execute(Executable *executable) {
   int device = executable->handle.device;
   Result error = enter_on("run", device);
   rounds++;
+  latest = executable;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
@@ -140,6 +142,28 @@ Result run(Executable *executable) {
   if (queued[device] == MAX_QUEUED) return OUT_OF_MEMORY;
   queue[device][queued[device]++] = executable;
   return SUCCESS;
+}
+
+/* A node of the graph that ran last: what a caller gave for it. NULL past the last node. */
+static const Node *node_of_latest(int number) {
+  const Node *node = latest ? latest->first : NULL;
+  while (node && number--) node = node->next;
+  return node;
+}
+
+/* 1 where the node may begin before the one it depends on has ended, 0 where not, −1 past the
+ * last node. */
+EXPORT int standin_programmatic(int number) {
+  const Node *node = node_of_latest(number);
+  return node ? node->programmatic : -1;
+}
+
+/* The size of a node's parameter, whose bytes go to `into`; 0 past the last one. */
+EXPORT size_t standin_parameter(int number, int parameter, void *into) {
+  const Node *node = node_of_latest(number);
+  if (!node || parameter >= node->function->parameters) return 0;
+  memcpy(into, node->values[parameter], node->function->sizes[parameter]);
+  return node->function->sizes[parameter];
 }
 
 Result pending(int device) {

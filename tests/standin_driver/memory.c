@@ -61,6 +61,8 @@ static Result allocate(void **begin, size_t nbytes, int on_device) {
 
 static Result release(void *begin, int on_device) {
   Result result = INVALID_VALUE;
+  if (current_device() >= 0 && pending(current_device()))
+    violation("memory is freed while launches are queued");
   pthread_mutex_lock(&lock);
   for (Allocation **at = &allocations; *at; at = &(*at)->next) {
     Allocation *one = *at;

@@ -21,7 +21,7 @@ from helios.runtime.rank_group import RankGroup
 from helios.runtime.rounds import Round
 from tests.core.sample_core import KEY
 from tests.ranked_cores import write_ranked_core
-from tests.runtime.cuda.scenarios import SMALL
+from tests.runtime.cuda.loaded import SMALL
 from tests.runtime.test_model_runtime import (
     admitted,
     core_with_programs,
