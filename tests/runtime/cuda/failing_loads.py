@@ -14,7 +14,7 @@ from helios.runtime.device import DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.driver import DriverError
 from helios.runtime.manifest import Program
 from helios.runtime.model_runtime import ModelRuntime
-from tests.runtime.cuda.scenarios import load, run
+from tests.runtime.cuda.loaded import load, run
 from tests.runtime.test_model_runtime import admitted
 from tests.standin_driver import played
 from tests.standin_driver.control import Standin
