@@ -250,8 +250,7 @@ class ModelRuntime:
         return self._device.wait(sequence, timeout_ms)
 
     def read(self, sequence: int) -> Completion:
-        """A completed round's answer; frees its frame. Raises ExecutionError where it isn't in
-        flight or hasn't completed."""
+        """A completed round's answer; frees its frame. Raises ExecutionError for any other."""
         frame = sequence % FRAMES
         flight = self._frames[frame]
         if flight is None or flight.sequence != sequence:
