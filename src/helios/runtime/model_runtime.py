@@ -21,8 +21,8 @@ from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
-from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
-from helios.runtime.devices.opening import DeviceOpening, give_up
+from helios.runtime.device import FRAMES, AvailableMemory, Device, DeviceOptions, MemoryPlan
+from helios.runtime.devices.opening import DeviceOpening, closed_on_failure
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
@@ -32,7 +32,7 @@ from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, read_manifest, read_modules
-from helios.runtime.tuning import StalledError, run_producers
+from helios.runtime.tuning import run_producers
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
@@ -60,12 +60,16 @@ class ModelRuntime:
         device: Device,
         capacities: Capacities,
         phases: Phases | None = None,
+        memory: AvailableMemory | None = None,
     ) -> None:
+        """`memory` is what one of several ranks has, whose manifest has then been checked; alone a
+        rank has all of the device's."""
         phases = phases or Phases()
         with phases("checks"):
-            check_manifest(manifest, contract)
+            if memory is None:
+                check_manifest(manifest, contract)
+                memory = device.available_memory()
             check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-            memory = device.available_memory()
             capacities = with_default_share(capacities, memory)
             selection = select(contract, manifest, capacities, memory.nbytes)
             refuse_unsupported(selection.programs)
@@ -191,14 +195,8 @@ class ModelRuntime:
     ) -> ModelRuntime:
         with phases("device"):
             device = opening.take()
-        try:
+        with closed_on_failure(device):
             return cls(contract, manifest, weights, device, capacities or Capacities(), phases)
-        except StalledError:
-            give_up(device)
-            raise
-        except BaseException:
-            device.close()
-            raise
 
     # ------------------------------------------------------------ rounds
 

@@ -24,7 +24,7 @@ from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.arenas import Arenas, lay_out
 from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, DriverError, failure
 from helios.runtime.devices.cuda.functions import Functions
-from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
 from helios.runtime.devices.cuda.pinned import Frames
 from helios.runtime.devices.cuda.transfers import read_in_place
@@ -131,8 +131,8 @@ class CudaDevice:
         watch = self._watch
         if watch.failure is not None:
             raise watch.failure
-        if get_ident() != self._thread:
-            self._enter_thread()
+        if in_thread.gpu is not self._gpu:
+            self._gpu.make_current()
         loaded = self._programs[program]
         self._sequences[frame][0] = sequence
         watch.begin(sequence)
@@ -149,7 +149,7 @@ class CudaDevice:
     def wait(self, sequence: int, timeout_ms: int) -> bool:
         """Looks at the word of rounds, sleeping without the GIL."""
         if get_ident() != self._thread:
-            self._enter_thread()
+            self._enter_thread()  # the context is set where the driver is asked
         return self._watch.wait(sequence, timeout_ms)
 
     def timing(self, sequence: int) -> tuple[int, int]:
