@@ -22,6 +22,7 @@ from gpu_parts.geometries import (
 )
 from helios.errors import ContractError
 from ignition.kernels.cuda import attention, projection
+from ignition.kernels.cuda import decode as decoding
 from ignition.kernels.cuda.compile import KernelRequest, compile
 
 
@@ -109,10 +110,12 @@ def _attention_request(v: Attention) -> KernelRequest:
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
     if decode:
+        arguments |= {"key_plane": "*fp16", "value_plane": "*fp16"}
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
     if not decode:
         arguments["lane_capacity"] = "i32"
-    arguments |= {"table_pages": "i32", "slot_count": "i32", "scale_log2": "fp32"}
+    arguments |= {"table_pages": "i32", "slot_count": "i32"}
+    arguments |= ({"pages": "i32"} if decode else {}) | {"scale_log2": "fp32"}
     constants = {
         "Q_HEADS": v.q_heads,
         "KV_HEADS": v.kv_heads,
@@ -122,6 +125,10 @@ def _attention_request(v: Attention) -> KernelRequest:
         "WINDOW": v.window,
         "ROWS": v.rows,
     }
-    constants |= {"ALONE": False} if decode else {"LANES": 8}
-    function = attention.attend_decode if decode else attention.attend_prefill
+    if decode:
+        height = 1 << (v.q_heads // v.kv_heads - 1).bit_length()
+        constants |= {"HEIGHT": height, "ALONE": False, "SETTLED": False}
+    else:
+        constants["LANES"] = 8
+    function = decoding.attend_decode if decode else attention.attend_prefill
     return KernelRequest(function, arguments, constants, v.warps, v.stages)
