@@ -21,8 +21,7 @@ from gpu_parts.geometries import (
     projection_variants,
 )
 from helios.errors import ContractError
-from ignition.kernels.cuda import attention, projection
-from ignition.kernels.cuda import decode as decoding
+from ignition.kernels.cuda import attention, attention_warps, decode, projection
 from ignition.kernels.cuda.compile import KernelRequest, compile
 
 
@@ -101,21 +100,21 @@ def _projection_request(v: Projection) -> KernelRequest:
 
 
 def _attention_request(v: Attention) -> KernelRequest:
-    decode = v.kind == "decode"
+    single = v.kind == "decode"
     arguments = {"rows": "*i32"}
-    if not decode:
+    if not single:
         arguments |= {"lanes": "*i32", "query_lengths": "*i32"}
     arguments["q"] = "*fp16"
     arguments |= dict.fromkeys(("keys", "values"), f"tensordesc<fp16[{v.page}, {v.head_dim}]>")
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
-    if decode:
+    if single:
         arguments |= {"key_plane": "*fp16", "value_plane": "*fp16"}
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
-    if not decode:
+    if not single:
         arguments["lane_capacity"] = "i32"
     arguments |= {"table_pages": "i32", "slot_count": "i32"}
-    arguments |= ({"pages": "i32"} if decode else {}) | {"scale_log2": "fp32"}
+    arguments |= ({"pages": "i32"} if single else {}) | {"scale_log2": "fp32"}
     constants = {
         "Q_HEADS": v.q_heads,
         "KV_HEADS": v.kv_heads,
@@ -125,10 +124,15 @@ def _attention_request(v: Attention) -> KernelRequest:
         "WINDOW": v.window,
         "ROWS": v.rows,
     }
-    if decode:
+    if single:
         height = 1 << (v.q_heads // v.kv_heads - 1).bit_length()
         constants |= {"HEIGHT": height, "ALONE": False, "SETTLED": False}
     else:
         constants["LANES"] = 8
-    function = decoding.attend_decode if decode else attention.attend_prefill
+    if v.groups:
+        del constants["WINDOW"], constants["ROWS"]
+        constants |= {"STAGES": v.stages}
+        function = attention_warps.attend_prefill_in_groups
+        return KernelRequest(function, arguments, constants, v.warps, 1)
+    function = decode.attend_decode if single else attention.attend_prefill
     return KernelRequest(function, arguments, constants, v.warps, v.stages)

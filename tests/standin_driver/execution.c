@@ -1,5 +1,6 @@
 /* Running graphs: `stage` and `record` do what they do on a GPU, all else is left to whoever asked
  * to play rounds (`standin_on_round`), or to nobody. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,26 +9,76 @@
 
 enum { RANGE_NBYTES = 8192, TIMED = 256, MAX_QUEUED = 64 };
 
-static void (*on_round)(void);
-static int paused;
-static Executable *queue[MAX_QUEUED];
-static int queued;
+/* By device. */
+static void (*on_round[MAX_DEVICES])(void);
+static int paused[MAX_DEVICES];
+static Executable *queue[MAX_DEVICES][MAX_QUEUED];
+static int queued[MAX_DEVICES];
 static long rounds;
+static const Executable *latest;
 
-EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
+EXPORT void standin_on_round(int device, void (*play)(void)) { on_round[device] = play; }
 EXPORT long standin_rounds(void) { return rounds; }
+
+enum { SECOND_NS = 1000000000 };
+/* Another epoch than the host's, as a GPU's clock has. */
+static const int64_t EPOCH_NS = 86400LL * SECOND_NS;
 
 static int64_t now(void) {
   struct timespec time;
-  /* Another epoch than the host's, as a GPU's clock has. */
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000000000LL + time.tv_nsec + 86400000000000LL;
+  return (int64_t)time.tv_sec * SECOND_NS + time.tv_nsec + EPOCH_NS;
+}
+
+/* How long a round takes, and by device when the last one ends, on this clock. */
+static int64_t round_ns, last_end[MAX_DEVICES];
+static int running[MAX_DEVICES];
+
+EXPORT void standin_round_ns(long ns) { round_ns = ns; }
+
+typedef struct {
+  int64_t *word, sequence, end;
+  int device;
+} Release;
+
+static void *release_later(void *argument) {
+  Release release = *(Release *)argument;
+  free(argument);
+  int64_t host = release.end - EPOCH_NS;
+  struct timespec until = {host / SECOND_NS, host % SECOND_NS};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+  /* The next round's thread may have come first. */
+  int64_t found = __atomic_load_n(release.word, __ATOMIC_RELAXED);
+  while (found < release.sequence &&
+         !__atomic_compare_exchange_n(release.word, &found, release.sequence, 0, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED)) {
+  }
+  __atomic_fetch_sub(&running[release.device], 1, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+/* Stamps a round and releases its sequence, at once or when its time is over. */
+static void finish(int64_t *times, int64_t *completed, const int64_t *state, int device) {
+  int64_t begin = state[1] > last_end[device] ? state[1] : last_end[device], end = now();
+  if (round_ns) end = last_end[device] = begin + round_ns;
+  times[state[0] % TIMED * 2] = round_ns ? begin : state[1];
+  times[state[0] % TIMED * 2 + 1] = end;
+  if (!round_ns) {
+    __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
+    return;
+  }
+  Release *release = malloc(sizeof *release);
+  *release = (Release){completed, state[0], end, device};
+  __atomic_fetch_add(&running[device], 1, __ATOMIC_RELEASE);
+  pthread_t thread;
+  pthread_create(&thread, NULL, release_later, release);
+  pthread_detach(thread);
 }
 
 static int64_t *words(const Node *node, int parameter, size_t nbytes) {
   Address address;
   memcpy(&address, node->values[parameter], sizeof address);
-  int64_t *found = host_of(address, nbytes);
+  int64_t *found = host_of(address, nbytes, node->handle.device);
   if (!found) violation("%s: parameter %d is no memory", node->function->name, parameter);
   return found;
 }
@@ -36,7 +87,8 @@ static Result copy(const Node *node) {
   int64_t *table = words(node, 0, node->grid[0] * 3 * sizeof(int64_t));
   if (!table) return 700;
   for (unsigned row = 0; row < node->grid[0]; row++, table += 3) {
-    void *from = host_of(table[0], table[2]), *to = host_of(table[1], table[2]);
+    int device = node->handle.device;
+    void *from = host_of(table[0], table[2], device), *to = host_of(table[1], table[2], device);
     if (table[2] < 0 || table[2] > RANGE_NBYTES || (table[0] | table[1] | table[2]) % 16)
       violation("%s: row %u of the table is against its rules", node->function->name, row);
     if (!table[2]) continue;
@@ -61,42 +113,67 @@ static Result record(const Node *node) {
   if (*(int32_t *)arrivals) violation("record: arrivals aren't zero");
   Result error = copy(node);
   if (error) return error;
-  times[state[0] % TIMED * 2] = state[1];
-  times[state[0] % TIMED * 2 + 1] = now();
-  __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
+  finish(times, completed, state, node->handle.device);
   return SUCCESS;
 }
 
 static Result execute(Executable *executable) {
-  Result error = enter("run");
+  int device = executable->handle.device;
+  Result error = enter_on("run", device);
   rounds++;
+  latest = executable;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
     } else if (!strcmp(node->function->name, "record")) {
-      if (on_round) on_round();
+      if (on_round[device]) on_round[device]();
       error = record(node);
     }
   }
-  if (error) fail_execution(error);
+  if (error) fail_execution(error, device);
   return SUCCESS; /* a launch's failure is seen by the calls after it */
 }
 
 Result run(Executable *executable) {
+  int device = executable->handle.device;
   /* The injection "hang" leaves everything from here on in the queue. */
-  if (enter("hang")) paused = 1;
-  if (!paused) return execute(executable);
-  if (queued == MAX_QUEUED) return OUT_OF_MEMORY;
-  queue[queued++] = executable;
+  if (enter_on("hang", device)) paused[device] = 1;
+  if (!paused[device]) return execute(executable);
+  if (queued[device] == MAX_QUEUED) return OUT_OF_MEMORY;
+  queue[device][queued[device]++] = executable;
   return SUCCESS;
 }
 
-Result pending(void) { return queued ? NOT_READY : SUCCESS; }
+/* A node of the graph that ran last: what a caller gave for it. NULL past the last node. */
+static const Node *node_of_latest(int number) {
+  const Node *node = latest ? latest->first : NULL;
+  while (node && number--) node = node->next;
+  return node;
+}
 
-/* While it is paused, launches wait; they run, in order, when it isn't any more. */
-EXPORT void standin_pause(int whether) {
-  paused = whether;
+/* 1 where the node may begin before the one it depends on has ended, 0 where not, −1 past the
+ * last node. */
+EXPORT int standin_programmatic(int number) {
+  const Node *node = node_of_latest(number);
+  return node ? node->programmatic : -1;
+}
+
+/* The size of a node's parameter, whose bytes go to `into`; 0 past the last one. */
+EXPORT size_t standin_parameter(int number, int parameter, void *into) {
+  const Node *node = node_of_latest(number);
+  if (!node || parameter >= node->function->parameters) return 0;
+  memcpy(into, node->values[parameter], node->function->sizes[parameter]);
+  return node->function->sizes[parameter];
+}
+
+Result pending(int device) {
+  return queued[device] || __atomic_load_n(&running[device], __ATOMIC_ACQUIRE) ? NOT_READY : SUCCESS;
+}
+
+/* While a device is paused, launches wait; they run, in order, when it isn't any more. */
+EXPORT void standin_pause(int device, int whether) {
+  paused[device] = whether;
   if (whether) return;
-  for (int i = 0; i < queued; i++) execute(queue[i]);
-  queued = 0;
+  for (int i = 0; i < queued[device]; i++) execute(queue[device][i]);
+  queued[device] = 0;
 }

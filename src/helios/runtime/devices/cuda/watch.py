@@ -11,8 +11,8 @@ from typing import Final
 
 from helios.errors import ExecutionError
 from helios.runtime.devices.cuda.clock import GpuClock
-from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, failure
-from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, DriverError, failure
+from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
 
 # Between two looks at a round's word, and at what the driver says of the stream.
@@ -72,7 +72,7 @@ class RoundWatch:
 
     def look(self, now_ns: int) -> None:
         """Raises what the driver knows of the rounds, or that one doesn't end."""
-        (status,) = self._gpu.driver.cuStreamQuery(self._gpu.stream)
+        status = self._ask_driver()
         running = self.word[0] + 1
         if running > self._submitted:
             return
@@ -85,7 +85,7 @@ class RoundWatch:
                 )
             )
         if status != NOT_READY:
-            raise self.fail(failure(self._gpu.driver, int(status), f"running round {running}"))
+            raise self.fail(failure(self._gpu.driver, status, f"running round {running}"))
         began = max(self._seen_ns, self._submitted_ns[running % TIMED_SEQUENCES])
         if now_ns - began > self._limit_ns:
             raise self.fail(
@@ -95,6 +95,16 @@ class RoundWatch:
                     remedy="Start again; where it comes back, report it with the core's digest",
                 )
             )
+
+    def _ask_driver(self) -> int:
+        """How the stream of rounds is, or why it can't be asked."""
+        if in_thread.gpu is not self._gpu:
+            try:
+                self._gpu.make_current()
+            except DriverError as error:
+                return error.code
+        (status,) = self._gpu.driver.cuStreamQuery(self._gpu.stream)
+        return int(status)
 
     def fail(self, error: ExecutionError) -> ExecutionError:
         """Keeps the first failure; returns it."""
