@@ -111,13 +111,15 @@ def rope_and_cache(
         )
     gdc_wait()
     gdc_launch_dependents()
-    if row < tl.load(rows):
-        position = tl.load(positions + row)
-        slot = tl.load(slots + row)
-        at = qkv + row * (ALL * D) + head[:, None] * D + column[None, :]
-        mask = (head < ALL)[:, None]
-        first = tl.load(at, mask=mask, other=0.0)
-        second = tl.load(at + HALF, mask=mask, other=0.0)
+    # Read before it is known whether the row is live.
+    live = tl.load(rows)
+    position = tl.load(positions + row)
+    slot = tl.load(slots + row)
+    at = qkv + row * (ALL * D) + head[:, None] * D + column[None, :]
+    mask = (head < ALL)[:, None]
+    first = tl.load(at, mask=mask, other=0.0)
+    second = tl.load(at + HALF, mask=mask, other=0.0)
+    if row < live:
         if Q_NORM | K_NORM:
             squares = row_sum(first * first + second * second, HEADS, HALF)
             inverse = inverse_root(squares, D, epsilon)
