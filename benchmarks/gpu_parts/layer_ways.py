@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 from gpu_parts.geometries import Geometry
+from helios.kernels.catalogue import BY_NAME
 from ignition.kernels.cuda import tiles
 from ignition.kernels.cuda.launches import (
     ARCHITECTURES,
@@ -36,7 +37,7 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel; `norm`: of every norm."""
+    `tile`: of every matrix that has no narrow kernel; `norm`: warps of every norm."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Way:
     without: tuple[str, ...] = ()
     inside: bool = False
     tile: tiles.Tile | None = None
-    norm: tiles.NormBlock | None = None
+    norm: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def lowered(
     geometry: Geometry, rows: int, way: Way
 ) -> list[tuple[CudaKernel, list[PlannedLaunch]]]:
     """The CUDA launches of a layer, each with the catalogue launches that its arguments number."""
-    launches = layer(geometry, rows)
+    launches = _settled(layer(geometry, rows))
     result: list[tuple[CudaKernel, list[PlannedLaunch]]] = []
     with _chosen(geometry, way):
         at = 0
@@ -124,6 +125,20 @@ def lowered(
             result += [(kernel, window) for kernel in kernels]
             at += len(window)
     return result
+
+
+def _settled(launches: list[PlannedLaunch]) -> list[PlannedLaunch]:
+    """With the operands that the launch before doesn't write; of the first, the last of a layer."""
+    found = []
+    for before, planned in zip([launches[-1], *launches], launches, strict=False):
+        written = {
+            before.places[operand.name]
+            for operand in BY_NAME[before.launch.kernel].operands
+            if "w" in operand.access and operand.name in before.places
+        }
+        settled = frozenset(o for o, place in planned.places.items() if place not in written)
+        found.append(replace(planned, launch=replace(planned.launch, settled=settled)))
+    return found
 
 
 def _fused(
@@ -165,9 +180,9 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    tile, norm = tiles.tile, tiles.norm
+    tile, norm = tiles.tile, tiles.norm_warps
 
-    def chosen_norm(rows: int, padded: int) -> tiles.NormBlock:
+    def chosen_norm(rows: int, padded: int) -> int:
         return way.norm or norm(rows, padded)
 
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
@@ -179,7 +194,7 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
-        patch.object(tiles, "norm", chosen_norm),
+        patch.object(tiles, "norm_warps", chosen_norm),
     ):
         yield
 
@@ -193,10 +208,7 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
-    warps = tiles.norm(rows, geometry.hidden).warps
-    tried.append(Way("norms of live rows", norm=tiles.NormBlock(1, warps, eager=False)))
-    if rows >= 64:
-        tried.append(Way("norms of four rows", norm=tiles.NormBlock(4, warps, eager=False)))
+    tried.append(Way("norms of two warps", norm=2))
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 
 import pytest
@@ -22,6 +23,19 @@ from tests.standin_driver.cuda_manifest import TARGET, TRANSPORT, WORK, as_cuda
 
 
 @scenario
+def a_start_waits_for_its_weights() -> None:
+    from helios.runtime.devices.cuda import weights as uploading
+
+    def lose(*_: object) -> None:
+        raise ExecutionError("are lost", where="weights on their way")
+
+    uploading.upload = lose
+    with pytest.raises(ExecutionError, match="weights on their way: are lost"):
+        load()
+    assert Standin().taken_nbytes == 0
+
+
+@scenario
 def memory_is_said_before_it_is_taken() -> None:
     lines: list[str] = []
 
@@ -35,9 +49,12 @@ def memory_is_said_before_it_is_taken() -> None:
     runtime, _ = load()
     (line,) = lines
     assert line.startswith("0 GPU memory: "), line
-    for part in ("cache 64.0 KiB", "weight 2.0 KiB", "1.00 GiB free on Stand-in"):
+    for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on Stand-in"):
         assert part in line, line
     memory = runtime.memory
+    # To the byte: what is taken besides is what the programs' tables take.
+    said = sum(int(size.replace(",", "")) for size in re.findall(r"(?<=[a-z] )[\d,]+(?=, )", line))
+    assert Standin().taken_nbytes == said + memory["scratch"]
     assert memory["cache"] == 64 << 10
     assert memory["scratch"] > 0
     runtime.close()
@@ -115,6 +132,12 @@ def functions_that_take_other_parameters_are_refused() -> None:
 
     with pytest.raises(ContractError, match=r"module 'module\.work': .*NO_BINARY_FOR_GPU"):
         load(change=foreign)
+
+    def cut_short(modules: dict[str, bytes]) -> None:
+        modules[WORK] = modules[WORK][:-1]
+
+    with pytest.raises(ContractError, match=r"module 'module\.work': its table of sections ends"):
+        load(change=cut_short)
 
     def absent(modules: dict[str, bytes]) -> None:
         del modules[WORK]

@@ -19,12 +19,14 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
 }
 
 _PROVES: Final = {
+    "a_start_waits_for_its_weights": pytest.mark.clause("BOOT-1"),
     "weights_arrive_whole": pytest.mark.clause("BOOT-1"),
     "a_gpu_has_to_have_room_for_the_weights_too": pytest.mark.clause("BOOT-1"),
     "the_cache_takes_its_share_of_what_is_free": pytest.mark.clause("BOOT-1"),
     "closing_waits_for_the_rounds_that_run": pytest.mark.clause("BOOT-4"),
     "a_round_that_never_ends_ends_in_an_error": pytest.mark.clause("BOOT-4"),
     "a_round_is_one_launch_and_takes_nothing": pytest.mark.clause("BOOT-5"),
+    "other_threads_run_while_a_launch_lasts": pytest.mark.clause("BOOT-5"),
     "two_rounds_wait_and_keep_their_frames": pytest.mark.clause("BIND-9"),
     "an_illegal_address_ends_in_an_error": pytest.mark.clause("CACHE-8"),
     "functions_that_take_other_parameters_are_refused": pytest.mark.clause("CORE-10"),
