@@ -48,12 +48,27 @@ LONGEST: Final = 8192 + 512  # tokens a request, in the attention measurement
 ENDLESS: Final = 1 << 30  # a split that nothing reaches the end of: no splits
 
 
+# Of `projection_warps`: rows and outputs of a tile, stages, whether groups take turns.
+GROUP_TILES: Final = (
+    (128, 256, 4, False),
+    (256, 128, 4, False),
+    (128, 128, 6, False),
+    (256, 64, 5, False),
+    (128, 64, 8, False),
+    (128, 128, 6, True),
+    (64, 256, 5, True),
+    (128, 64, 8, True),
+    (64, 128, 8, True),
+)
+
+
 @dataclass(frozen=True)
 class Projection:
     """A variant of a projection kernel for one matrix.
 
-    `kind`: few or many. `rows_first`: rows are the 64-row operand of wgmma, not weights.
-    `flatten`: a CTA loads for its next tile while it finishes one.
+    `kind`: few, many or groups (of warps, `projection_warps`). `rows_first`: rows are the 64-row
+    operand of wgmma, not weights. `flatten`: a CTA loads for its next tile while it finishes one.
+    `turns`: groups have a tile each.
     """
 
     kind: str
@@ -68,12 +83,14 @@ class Projection:
     warps: int
     stages: int
     flatten: bool = False
+    turns: bool = False
 
     @property
     def label(self) -> str:
         """For tables: rows x outputs x width of a block."""
+        first = "rows" if self.rows_first else "weights"
         return (
-            f"{self.kind}{' flat' * self.flatten} {'rows' if self.rows_first else 'weights'} first "
+            f"{self.kind}{' turns' * self.turns}{' flat' * self.flatten} {first} first "
             f"{self.rows_block}x{self.outputs_block}x{self.width_block}"
             f" split {self.splits} warps {self.warps} stages {self.stages}"
         )
@@ -131,7 +148,10 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
             (1, False, 256, 128, 64, 8, 4, False),
             (1, True, 128, 128, 64, 8, 4, True),
         ]
+    groups = [] if epilogue == F32 else [(1, *tile) for tile in GROUP_TILES]
     if outputs <= 1024 and width >= 3072:
+        # Two accumulators: half of the largest tile.
+        groups += [(4, *tile) for tile in GROUP_TILES if tile[0] * tile[1] * (1 + tile[3]) <= 16384]
         few += [(4, *tile) for tile in (*narrow, (False, 64, 64, k, 6))]
         many += [(4, True, 64, 64, 128, 4, 6, False), (4, True, 128, 128, 64, 8, 4, False)]
     return [
@@ -142,6 +162,10 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
         *(
             Projection("many", *shape, splits, first, rows, columns, block, warps, stages, flat)
             for splits, first, rows, columns, block, warps, stages, flat in many
+        ),
+        *(
+            Projection("groups", *shape, splits, True, rows, columns, 64, 4, stages, True, turns)
+            for splits, rows, columns, stages, turns in groups
         ),
     ]
 
