@@ -5,13 +5,15 @@
 
 Steps: `lanes` greedy requests of 64 random tokens make 256 more each; a step is the time between a
 request's first and last token as they leave the worker, over 255, the median of the requests. Host:
-the same traced, with two rounds in flight what a round takes on the device and how long the device
-idles between two, with one the time from seeing a round complete to having launched the next.
-Prefill: wall time of one token after a fresh random prompt. Start:
-`helios serve` from the process's start to its first 200 of /ready. HTTP: `helios serve` under one
-client (time between its tokens) and under 128. Medians of the passes with min..max, the per cent of
-the floor that reading the weights sets, and the ratio to the peer. Rates of copying and of products
-are measured by `gpu_accumulation.py`; the floor takes 4.2 TB/s.
+with one and two rounds in flight, the time from seeing a round complete to having launched the next
+that was free to go, and by the GPU's stamps how long it idles between two rounds, how long after
+its end a round was seen to have ended, and what a round takes. Nothing traces; `critical_path.py`
+says how, and times each step with `--steps`. Prefill: wall time of one token after a fresh random
+prompt. Start: `helios serve` from the process's start to its first 200 of /ready, and the phases as
+the server counts them. HTTP: `helios serve` under one client (time between its tokens) and under
+128. Medians of the passes with min..max, the per cent of the floor that reading the weights sets,
+and the ratio to the peer. Rates of copying and of products are measured by `gpu_accumulation.py`;
+the floor takes 4.2 TB/s.
 """
 
 from __future__ import annotations
@@ -23,15 +25,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 from gpu_parts.aims import HTTP_GAP_MS, HTTP_RATE, LANES, PROMPTS, Bar, bars_of
+from gpu_parts.critical import measure
 from gpu_parts.timed_worker import TimedWorker
 from helios.core import open_core
 from helios.engine import Engine, GenerationOptions
 from helios.runtime.manifest import BufferClass
+from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
 from versus_parts.engines import Command, Server
 from versus_parts.serving import RunningServer
@@ -90,9 +95,14 @@ class Model:
             self.core, accept=self.accept, allow_unknown_publisher=True, target=self.target
         )
 
-    def worker(self, *, frames: int = 2, traced: bool = False) -> TimedWorker:
+    def worker(self) -> TimedWorker:
         """Its worker on a thread."""
-        return TimedWorker(str(self.core), self.accept, self.target, frames=frames, traced=traced)
+        return TimedWorker(str(self.core), self.accept, self.target)
+
+    def runtime(self) -> ModelRuntime:
+        """What a worker runs rounds on."""
+        core = open_core(self.core, accept=self.accept, allow_unknown_publisher=True)
+        return ModelRuntime.load(core, target=self.target, verify_weights=False)
 
     def weights_nbytes(self) -> int:
         """Bytes that a step of one lane reads: all but a table that only gives rows."""
@@ -153,23 +163,16 @@ def steps(model: Model, draw: random.Random, passes: int) -> Iterator[Figure]:
             yield Figure(model.name, row, tuple(samples[1:]), bar, floor)
 
 
-def host(model: Model, draw: random.Random, passes: int) -> Iterator[Figure]:
-    """What the host takes between rounds, by lanes."""
+def host(model: Model, passes: int) -> Iterator[Figure]:
+    """What the host takes between rounds, by lanes, without tracing (`critical_path.py`)."""
     for frames in (2, 1):
-        with model.worker(frames=frames, traced=True) as worker:
-            for lanes in LANES:
-                device, idle, critical = [], [], []
-                for _ in range(passes + 1):
-                    worker.run(prompts(draw, lanes, PROMPT_TOKENS), STEP_TOKENS)
-                    device.append(worker.rounds.device_us())
-                    idle.append(worker.rounds.idle_us())
-                    critical.append(worker.rounds.host_us())
-                place = f"{lanes} lanes, {frames} in flight"
-                if frames == 1:
-                    yield Figure(model.name, f"host, {place}, us", tuple(critical[1:]))
-                else:
-                    yield Figure(model.name, f"device, {place}, us", tuple(device[1:]))
-                yield Figure(model.name, f"device idle, {place}, us", tuple(idle[1:]))
+        with closing(model.runtime()) as runtime:
+            lanes = [count for count in LANES if count <= runtime.geometry.request_slots]
+            found = measure(runtime, lanes, frames, passes, steps=False)
+        for count, figures in found.items():
+            for name, us in figures.items():
+                row = f"{name}, {count} lanes, {frames} in flight, us"
+                yield Figure(model.name, row, (us,))
 
 
 def prefill(model: Model, engine: Engine, draw: random.Random, passes: int) -> Iterator[Figure]:
@@ -189,11 +192,14 @@ def served(
 ) -> Iterator[Figure]:
     """Start and HTTP, each pass with a server of its own."""
     starts, gaps, rates = [], [], []
+    phases: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(passes):
             server = RunningServer(model.server(), Path(folder) / "log")
             try:
                 starts.append(server.ready_s)
+                for name, ms in json.loads(server.said_ready)["startup_ms"].items():
+                    phases.setdefault(name, []).append(ms)
                 if "http" in parts:
                     server.wave(draw, 1, PROMPT_TOKENS, 8)
                     alone = server.wave(draw, 1, PROMPT_TOKENS, HTTP_TOKENS)
@@ -206,6 +212,8 @@ def served(
     if "start" in parts:
         bar = None if bars is None else bars.start_s
         yield Figure(model.name, "start to ready, s", tuple(starts), bar)
+        for name, samples in phases.items():
+            yield Figure(model.name, f"of the start: {name}, ms", tuple(samples))
     if gaps:
         small = "0.6b" in model.name.lower()
         yield Figure(
@@ -226,7 +234,7 @@ def figures(model: Model, parts: Sequence[str], passes: int, seed: int) -> Itera
     if "steps" in parts:
         yield from steps(model, draw, passes)
     if "host" in parts:
-        yield from host(model, draw, passes)
+        yield from host(model, passes)
     if "prefill" in parts:
         with model.open() as engine:
             yield from prefill(model, engine, draw, passes)

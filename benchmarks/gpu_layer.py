@@ -5,8 +5,9 @@ Two commands, for two machines:
     python benchmarks/gpu_layer.py compile FOLDER [--processes 2] [--models 135M,0.6B]
         lowers and compiles the launches of a layer, in every way that is tried; needs the extra
         `cuda-prepare` (Triton) and no GPU
-    python benchmarks/gpu_layer.py run FOLDER [--out RESULTS.json] [--models 135M] [--rows 1,8]
-        needs a GPU, cuda-bindings and PyTorch (which owns the memory), not Triton
+    python benchmarks/gpu_layer.py run FOLDER [--before OTHER] [--out RESULTS.json]
+        [--models 135M] [--rows 1,8] needs a GPU, cuda-bindings and PyTorch (which owns the
+        memory), not Triton; OTHER was compiled from other sources, whose choice is timed as well
 
 `run` times all layers of a model as one explicit graph with programmatic edges, weights and cache
 of each layer its own, and compares the residual that comes out, bit for bit, between ways that cut
@@ -36,8 +37,10 @@ def main() -> int:
         command.add_argument("--rows", default="1,8,32,128,512,2048,8192")
         if name == "compile":
             command.add_argument("--processes", type=int, default=2)
+            command.add_argument("--chosen", action="store_true", help="no way but the default")
         else:
             command.add_argument("--out", type=Path)
+            command.add_argument("--before", type=Path)
             command.add_argument("--seconds", type=float, default=480.0)
     options = parser.parse_args()
     models = options.models.split(",")
@@ -45,11 +48,12 @@ def main() -> int:
     if options.command == "compile":
         from gpu_parts.layer_cubins import compile_plans
 
-        compile_plans(options.folder, models, rows, options.processes)
+        compile_plans(options.folder, models, rows, options.processes, options.chosen)
         return 0
     from gpu_parts.layer_times import measure
 
-    return measure(options.folder, models, rows, options.seconds, options.out)
+    folders = [options.folder, *([options.before] if options.before else [])]
+    return measure(folders, models, rows, options.seconds, options.out)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,11 @@ from ignition.kernels.cuda.launches import (
 )
 
 
-def compile_plans(folder: Path, models: list[str], rows: list[int], processes: int) -> None:
-    """Writes every way of the models and numbers of rows; what can't be compiled is left out."""
+def compile_plans(
+    folder: Path, models: list[str], rows: list[int], processes: int, chosen: bool
+) -> None:
+    """Writes every way of the models and numbers of rows, or the `chosen` one alone; what can't be
+    compiled is left out."""
     folder.mkdir(parents=True, exist_ok=True)
     plans: list[dict[str, Any]] = []
     requests: dict[str, KernelRequest] = {}
@@ -35,7 +38,7 @@ def compile_plans(folder: Path, models: list[str], rows: list[int], processes: i
         for count in rows:
             if geometry.name not in models:
                 continue
-            for way in ways(geometry, count):
+            for way in ways(geometry, count)[: 1 if chosen else None]:
                 kernels = lowered(geometry, count, way)
                 requests |= {kernel.request.name: kernel.request for kernel, _ in kernels}
                 plans.append(

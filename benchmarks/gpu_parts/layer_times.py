@@ -151,19 +151,23 @@ class Graph:
 
 
 def measure(
-    folder: Path, models: list[str], rows: list[int], seconds: float, out: Path | None
+    folders: list[Path], models: list[str], rows: list[int], seconds: float, out: Path | None
 ) -> int:
-    """Times every plan, prints tables and writes all figures; 1 where bits differ."""
+    """Times every plan of the first folder and the first ones of the others, prints tables and
+    writes all figures; 1 where bits differ."""
     began = time.monotonic()
-    content = json.loads((folder / "plans.json").read_text())
+    kernels: dict[str, tuple[Path, dict[str, Any]]] = {}
+    every: list[dict[str, Any]] = []
+    for folder in folders:
+        content = json.loads((folder / "plans.json").read_text())
+        kernels |= {f"{folder}/{n}": (folder, k) for n, k in content["kernels"].items()}
+        every += _plans(content["plans"], folder, others=folder != folders[0])
     loaded: dict[str, Kernel] = {}
     results: list[dict[str, Any]] = []
     differing = 0
     for geometry in GEOMETRIES:
         for count in rows:
-            plans = [
-                p for p in content["plans"] if (p["model"], p["rows"]) == (geometry.name, count)
-            ]
+            plans = [p for p in every if (p["model"], p["rows"]) == (geometry.name, count)]
             if geometry.name not in models or not plans:
                 continue
             if time.monotonic() - began > seconds:
@@ -174,7 +178,7 @@ def measure(
                 for launch in plan["launches"]:
                     name = launch["kernel"]
                     if name not in loaded:
-                        loaded[name] = Kernel(folder, content["kernels"][name])
+                        loaded[name] = Kernel(*kernels[name])
             found = _time_ways(memory, loaded, plans)
             differing += sum(not entry["same_bits"] for entry in found)
             results += found
@@ -185,6 +189,16 @@ def measure(
         out.write_text(json.dumps(results, indent=1))
     print(f"{differing} ways with other bits, {time.monotonic() - began:.0f} s")
     return 1 if differing else 0
+
+
+def _plans(plans: list[dict[str, Any]], folder: Path, *, others: bool) -> list[dict[str, Any]]:
+    """A folder's plans with kernels of its own; of `others` what its sources choose."""
+    for plan in plans:
+        for launch in plan["launches"]:
+            launch["kernel"] = f"{folder}/{launch['kernel']}"
+        if others:
+            plan["way"] = f"{plan['way']} in {folder.name}"
+    return [p for p in plans if not others or p["way"].startswith("as chosen")]
 
 
 def _time_ways(

@@ -36,7 +36,7 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel."""
+    `tile`: of every matrix that has no narrow kernel; `norm`: of every norm."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -44,6 +44,7 @@ class Way:
     without: tuple[str, ...] = ()
     inside: bool = False
     tile: tiles.Tile | None = None
+    norm: tiles.NormBlock | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    tile = tiles.tile
+    tile, norm = tiles.tile, tiles.norm
+
+    def chosen_norm(rows: int, padded: int) -> tiles.NormBlock:
+        return way.norm or norm(rows, padded)
 
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
         return way.tile or tile(rows, outputs, width, f32=f32)
@@ -175,14 +179,12 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
+        patch.object(tiles, "norm", chosen_norm),
     ):
         yield
 
 
-ROPE_FUSIONS = (
-    "linear+rope_and_cache_f16+attention_f16",
-    "rope_and_cache_f16+attention_f16",
-)
+ROPE_FUSIONS = ("linear+rope_and_cache_f16+attention_f16",)
 
 
 def ways(geometry: Geometry, rows: int) -> list[Way]:
@@ -191,6 +193,10 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
+    warps = tiles.norm(rows, geometry.hidden).warps
+    tried.append(Way("norms of live rows", norm=tiles.NormBlock(1, warps, eager=False)))
+    if rows >= 64:
+        tried.append(Way("norms of four rows", norm=tiles.NormBlock(4, warps, eager=False)))
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

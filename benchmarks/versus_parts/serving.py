@@ -26,7 +26,7 @@ _POLL_S = 0.002
 
 
 class RunningServer(Group):
-    """A server from its start on; `ready_s` seconds after it, it was ready."""
+    """A server from its start on; `ready_s` seconds after it, it was ready and `said_ready`."""
 
     def __init__(self, server: Server, log: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -36,13 +36,14 @@ class RunningServer(Group):
         began = time.perf_counter()
         super().__init__(command.arguments, log, command.environment, asked=False)
         try:
-            while self._get(server.ready_path) is None:
+            while (said := self._get(server.ready_path)) is None:
                 if self.process.poll() is not None:
                     raise Unavailable(self.complaint())
                 if time.perf_counter() - began > _READY_S:
                     raise Unavailable(f"not ready within {_READY_S:g} s")
                 time.sleep(_POLL_S)
             self.ready_s = time.perf_counter() - began
+            self.said_ready = said
             models = json.loads(self._get("/v1/models") or b"")
         except BaseException:
             self.close()

@@ -13,10 +13,12 @@ import sys
 from collections.abc import Sequence
 
 from helios.errors import HeliosError
+from helios.standard_streams import open_closed_streams
 
 
 def main() -> None:
     """Runs the command; its exit status is 2 for errors and 130 for an interrupt."""
+    open_closed_streams()
     try:
         if not served(sys.argv[1:]):
             _log_to_stderr()

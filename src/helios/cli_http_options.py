@@ -107,7 +107,9 @@ WriteTimeout = Annotated[
         panel=_LIMITS,
     ),
 ]
-MaxConnections = Annotated[int, Option("Connections that may be open at once.", panel=_LIMITS)]
+MaxConnections = Annotated[
+    int, Option("Connections that may be open at once.", panel=_LIMITS, maximum=1 << 20)
+]
 ShutdownTimeout = Annotated[
     float,
     Option(

@@ -56,7 +56,10 @@ Target = Annotated[
     ),
 ]
 GpuOrdinal = Annotated[
-    int, Option("Which GPU, counting from 0, on a cuda target.", name="--device", minimum=0)
+    int,
+    Option(
+        "Which GPU, counting from 0, on a cuda target.", name="--device", minimum=0, maximum=1023
+    ),
 ]
 MaxActive = Annotated[
     int | None, Option(minimum=1, help="Requests that run at once; default: the core's.")
@@ -108,7 +111,8 @@ HistoryDrafting = Annotated[
     ),
 ]
 QueueCapacity = Annotated[
-    int | None, Option(minimum=1, help="Requests that may wait; default: the core's, or 256.")
+    int | None,
+    Option(minimum=1, maximum=65536, help="Requests that may wait; default: the core's, or 256."),
 ]
 MaxStepMs = Annotated[
     float | None,
@@ -129,7 +133,7 @@ NoPrefixReuse = Annotated[
 ]
 FrontendWorkers = Annotated[
     int | None,
-    Option(minimum=1, help="Requests prepared at once; default: the core's, or 2."),
+    Option(minimum=1, maximum=1024, help="Requests prepared at once; default: the core's, or 2."),
 ]
 NoOracle = Annotated[
     bool, Option("Serve without replaying an oracle case first.", name="--no-oracle")

@@ -41,3 +41,12 @@ class ExecutionError(HeliosError):
 
 class RequestError(HeliosError):
     """A client's request is invalid; `where` is the request field."""
+
+
+def family_name(error: BaseException) -> str:
+    """The class of this family that an error is of, by name; its own class's where it is of none.
+    What another process is told, which knows these alone."""
+    for kind in type(error).__mro__:
+        if kind.__module__ == __name__:
+            return kind.__name__
+    return type(error).__name__

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from helios.errors import HeliosError
+from helios.standard_streams import open_closed_streams
 from helios.version import VERSION
 from helios.wording import escaped
 from ignition import recipes
@@ -231,8 +232,9 @@ def locate_command(
 ) -> None:
     """Say from where a core's resources can be fetched. Needs no key: locations aren't signed."""
     count = locate(core, mirror or ())
+    unasked = "; no mirror was asked whether it has them" if mirror else ""
     Console(stderr=True, markup=False).print(
-        f"wrote the locations of {count} resources", highlight=False
+        f"wrote the locations of {count} resources{unasked}", highlight=False
     )
 
 
@@ -255,6 +257,7 @@ def _default_name(checkpoint: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `ignition` script."""
+    open_closed_streams()
     try:
         with interruptible():
             app(args=arguments)

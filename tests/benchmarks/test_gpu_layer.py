@@ -29,9 +29,11 @@ def test_every_way_does_the_whole_layer(geometry, rows):
             assert len(plan["arguments"]) == len(kernel.request.arguments)
 
 
-def test_a_decoding_layer_of_a_small_model_is_five_launches():
-    small, _, large = GEOMETRIES
-    assert len(lowered(small, 1, ways(small, 1)[0])) == 5
+def test_a_decoding_layer_is_seven_launches_and_more_rows_rotate_apart():
+    small, middle, large = GEOMETRIES
+    assert len(lowered(small, 1, ways(small, 1)[0])) == 7
     assert len(lowered(small, 32, ways(small, 32)[0])) == 7
+    assert len(lowered(middle, 8, ways(middle, 8)[0])) == 7
     assert len(lowered(large, 1, ways(large, 1)[0])) == 7
+    assert len(lowered(large, 32, ways(large, 32)[0])) == 8
     assert len(lowered(small, 512, ways(small, 512)[0])) == 8

@@ -291,6 +291,12 @@ def test_a_contract_in_a_core_is_validated(tmp_path: Path) -> None:
         open_core(folder, accept=NAMESPACE)
 
 
+def test_a_draft_is_named_and_so_is_what_makes_a_core_of_it(tmp_path: Path) -> None:
+    (tmp_path / core_format.DRAFT_FILE).write_bytes(b"")
+    with pytest.raises(CoreError, match=r"is a draft, .*`ignition fill`"):
+        open_core(tmp_path, accept=NAMESPACE)
+
+
 @pytest.mark.clause("CORE-12")
 def test_rebuild_manifest_and_weight_catalogs_change_nothing(tmp_path: Path) -> None:
     def describe(body: pb.CoreBody) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.gpu.model_trials import MODELS, Model
+from tests.gpu.model_trials import MODELS, Model, linear
 from tests.gpu.trials import (
     WHOLE,
     Build,
@@ -28,9 +28,10 @@ from tests.gpu.trials import (
 from tests.native import cuda_cases
 from tests.native.cuda_cases import F16_NAN, PAGE_TOKENS
 from tests.native.launches import Array, Case
-from tests.native.packings import BF16_FORMAT, F32_FORMAT
+from tests.native.packings import BF16_FORMAT, F32_FORMAT, encode
 from tests.native.states import i32
 
+_WIDTH: Final = 64  # inputs of the projection before a rotation
 _CONTEXTS: Final = (1, 64, 65, 0, 256, 257, 300, 30, 511, 700, 128, 2)
 
 
@@ -172,7 +173,8 @@ def _long(rng: np.random.Generator, model: Model, tokens: int) -> Trial:
 
 
 def _rotated(rng: np.random.Generator, model: Model, window: int = 0) -> Trial:
-    """Rotation and attention in one launch, in any company: as one after the other."""
+    """Rotation and attention in one launch after the projection, in any company: as one after the
+    other."""
     heads: dict[str, Any] = {
         "q_heads": model.q_heads,
         "kv_heads": model.kv_heads,
@@ -194,14 +196,20 @@ def _rotated(rng: np.random.Generator, model: Model, window: int = 0) -> Trial:
                 operands[plane][page, :, cell] = F16_NAN
     shared = ("rows", "positions", "slot", "page_table", "k_plane", "v_plane")
     rope = rope.with_operands(**{name: operands[name] for name in shared})
-    cases = (rope, attention.with_operands(queries=rope.operands["queries"]))
+    joint = rope.operands["qkv"].shape[1]
+    projection = linear(
+        rng, _WIDTH, joint, bias=model.bias, accumulate=False, rows=count
+    ).with_operands(rows=operands["rows"], out=rope.operands["qkv"])
+    small = rng.standard_normal((count, _WIDTH), np.float32) / _WIDTH**0.5
+    projection = projection.with_operands(x=encode(small, BF16_FORMAT))
+    cases = (projection, rope, attention.with_operands(queries=rope.operands["queries"]))
     runs, same = {WHOLE: Run(cases)}, []
     every = Company(range(count), count)
     found = companies(rng, count, [3, 8, 20, 100], repeated=False)
     for one in [every, *found]:
         part = rows_of_all(cases, one.rows, one.capacity)
         name = f"fused, {one.name}"
-        runs[name] = Run(tuple(part), fused=True, unread=(part[0].operands["queries"],))
+        runs[name] = Run(tuple(part), fused=True, unread=(part[1].operands["queries"],))
         rows = np.asarray(one.rows)
         same.append(SameBits(name, "out", np.arange(len(rows)), rows))
     planes = ("k_plane", "v_plane")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ignition.kernels.cuda.tiles import rotation_inside
 from tests.gpu.model_trials import MODELS, Model, linear, silu
 from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial, written
 from tests.native import cuda_cases, layer_cases, request_cases
@@ -23,7 +24,6 @@ from tests.native.states import STATE
 _SEEDS: Final = 3
 _LAYERS: Final = 2
 _VOCABULARY: Final = 4096
-_ROTATED_ELEMENTS: Final = 6 * 1024  # up to which attention rotates its rows itself
 
 
 def _layers(
@@ -121,8 +121,8 @@ def _overlapped(
     }
     same = [SameBits("early", name, ..., ..., launch=n) for n, name in written(cases)]
     same += [SameBits("fused", name, ..., ..., launch=n) for n, name in written(cases, unread)]
-    rotated = len(contexts) * model.kv_heads * model.head_dim
-    if lengths or rotated > _ROTATED_ELEMENTS:
+    attention = next(case for case in cases if case.kernel == "attention_f16")
+    if lengths or not rotation_inside(attention.integers):
         del runs["fused"]  # prompts and many rows have launches of their own
         same = [one for one in same if one.run != "fused"]
     return Trial(runs, same)

@@ -17,13 +17,17 @@ from tests.core.mirror_server import serving
 from tests.core.sample_core import CONTENT, NAMESPACE, WEIGHTS, write_core
 
 
-def test_a_core_whose_files_moved_to_a_mirror_opens(tmp_path: Path) -> None:
+def test_a_core_whose_files_moved_to_a_mirror_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_core(tmp_path / "core")
     files = {path.name: path.read_bytes() for path in (folder / "resources").iterdir()}
     with serving(files) as server:
         with pytest.raises(SystemExit) as ended:
             main(["locate", str(folder), "--mirror", f"{server.url}/good/"])
         assert ended.value.code == 0
+        assert not server.requests
+        assert "no mirror was asked whether it has them" in capsys.readouterr().err
         shutil.rmtree(folder / "resources")
         cache = ResourceCache(tmp_path / "cache", allow_private_mirrors=True)
         core = open_core(folder, accept=NAMESPACE, cache=cache)

@@ -13,6 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.core import open_core
+from helios.core.format import DRAFT_FILE
 from helios.errors import ContractError, CoreError, HeliosError
 from helios.runtime.manifest import Packing
 from helios.runtime.model_runtime import ModelRuntime
@@ -24,7 +25,6 @@ from ignition.capture.recorder import Recorder
 from ignition.capture.target import CPU, TARGETS
 from ignition.preparation import capturing, drawing
 from ignition.preparation.cuda_modules import Modules
-from ignition.preparation.export import DRAFT_FILE
 from ignition.preparation.options import Options
 from ignition.preparation.packing import CODE_ROWS, Storage
 from ignition.preparation.progress import Progress

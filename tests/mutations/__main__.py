@@ -1,5 +1,5 @@
 """`python -m tests.mutations`: applies each mutation to a copy of the source and demands that a
-marked test of its clause fails.
+marked test of its clause fails, or, of a mutation without a clause, one of its tests.
 
 The tests that failed run once more unmutated at the end: what fails then proved nothing. Each
 worker has a copy of src/ in a scratch folder, put before everything else on the import path; the
@@ -116,7 +116,8 @@ class Scratch:
         started = time.monotonic()
         self._write(path, mutated(mutation, self.source))
         try:
-            outcome = self.pytest(["-x", "--clause", mutation.clause, *mutation.tests], _LIMIT_S)
+            marked = ("--clause", mutation.clause) if mutation.clause else ()
+            outcome = self.pytest(["-x", *marked, *mutation.tests], _LIMIT_S)
         except subprocess.TimeoutExpired:
             return Verdict(mutation, "", f"no end after {_LIMIT_S:.0f} s", _LIMIT_S)
         finally:
@@ -190,29 +191,39 @@ def _without_broken_tests(verdicts: list[Verdict], scratch: Scratch, jobs: int) 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
-    parser.add_argument("clauses", nargs="*", help="judge these only; default: all")
+    parser.add_argument(
+        "clauses", nargs="*", help="clauses, or areas (files here), to judge; default: all"
+    )
     parser.add_argument("-j", "--jobs", type=int, default=2, help="mutations at a time")
     parser.add_argument("--check", action="store_true", help="read the catalogue, run nothing")
     options = parser.parse_args()
     mutations, marked = read_mutations(), marked_clauses()
     if options.clauses:
-        marked &= set(options.clauses)
-        mutations = [mutation for mutation in mutations if mutation.clause in options.clauses]
+        asked = set(options.clauses)
+        mutations = [one for one in mutations if asked & {one.clause, one.area}]
+        marked &= {one.clause for one in mutations}
+        unknown = asked - {name for one in mutations for name in (one.clause, one.area)}
+        if unknown:
+            parser.error(f"no mutations: {', '.join(sorted(unknown))}")
     wrong = check(mutations, ROOT / "src", marked)
     if wrong:
         print("\n".join(wrong))
         sys.exit(2)
     if options.check:
         return
+    unjudged = [one for one in mutations if one.missing()]
+    mutations = [one for one in mutations if not one.missing()]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         verdicts = _run(mutations, options.jobs, Path(folder))
     survivors = [verdict for verdict in verdicts if not verdict.killer]
-    clauses = {mutation.clause for mutation in mutations}
+    clauses = {mutation.clause for mutation in mutations if mutation.clause}
     print(
         f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutations of {len(clauses)} clauses "
         f"caught, {time.monotonic() - started:.0f} s"
     )
+    for mutation in unjudged:
+        print(f"not judged: {mutation.title}: {', '.join(mutation.missing())} isn't installed")
     for verdict in survivors:
         print(f"not caught: {verdict.mutation.title}: {verdict.reason}")
     sys.exit(1 if survivors else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.mutations.catalogue import (
     read_mutations,
 )
 
-SAMPLE = Mutation("CORE-1", "module.py", "good = 1", "good = 2", ("tests",))
+SAMPLE = Mutation("area", "module.py", "good = 1", "good = 2", ("tests",), "CORE-1")
 
 
 def test_every_marked_clause_has_a_mutation_and_none_is_stale() -> None:
@@ -56,6 +57,18 @@ def test_clauses_and_mutations_must_cover_each_other(tmp_path: Path) -> None:
         "CORE-2: tests are marked, but no mutation"
     ]
     assert check([SAMPLE], tmp_path, set()) == ["CORE-1: has a mutation, but no test"]
+
+
+def test_a_mutation_without_a_clause_needs_no_mark_and_may_need_modules(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("good = 1")
+    (tmp_path / "kernels.toml").write_text(
+        '[[mutation]]\nfile = "module.py"\nold = "1"\nnew = "2"\ntests = ["tests"]\n'
+        'needs = ["json", "no_such_module"]\n'
+    )
+    (mutation,) = read_mutations(tmp_path)
+    assert check([mutation], tmp_path, set()) == []
+    assert mutation.title == "kernels module.py: 1"
+    assert mutation.missing() == ["no_such_module"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +112,7 @@ NODE = "tests/test_a.py::test[a b - c]"
 def test_only_a_failed_test_is_a_proof(
     status: int, output: str, failed: list[str], hangs: bool, killer: str
 ) -> None:
-    mutation = Mutation("CORE-1", "f", "a", "b", (), hangs)
+    mutation = Mutation("area", "f", "a", "b", (), "CORE-1", hangs)
     verdict = _verdict(mutation, _Outcome(status, output, failed), 1.0)
     assert verdict.killer == killer
     assert bool(verdict.reason) != bool(killer)
@@ -108,16 +121,18 @@ def test_only_a_failed_test_is_a_proof(
 def test_the_scratch_copy_is_what_is_imported(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path / "0")
     mutation = Mutation(
-        "CORE-13",
+        "frames",
         "helios/core/body.py",
         "if version not in known:",
         "if False:",
         ("tests/core/test_core_open.py::test_other_format_versions_are_named",),
+        "CORE-13",
     )
     verdict = scratch.judge(mutation)
     assert verdict.killer.startswith(mutation.tests[0]), verdict.reason
     assert "if False:" not in (scratch.source / mutation.file).read_text()
-    harmless = Mutation(
-        mutation.clause, mutation.file, mutation.old, f"{mutation.old}  #", mutation.tests
-    )
+    harmless = replace(mutation, new=f"{mutation.old}  #")
     assert "survived" in scratch.judge(harmless).reason
+    # Without a clause, marks don't matter.
+    unmarked = scratch.judge(replace(mutation, clause=""))
+    assert unmarked.killer.startswith(mutation.tests[0]), unmarked.reason

@@ -4,6 +4,7 @@ of a server."""
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,6 +80,43 @@ def test_a_core_that_has_cuda_alone_is_served_on_it(
         assert server.http.get("/health").status_code == 200
         assert server.terminate() == 0
     assert "GPU memory: " in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("fails", "line"),
+    [
+        (
+            "cuMemAlloc:2:2",
+            r"helios: GPU memory for workspace: its \d+ bytes aren't free: \d+ are\. Ask for less"
+            r" with --cache-memory, or prepare shorter prompt programs",
+        ),
+        (
+            "cuModuleLoadData:2:2",
+            r"helios: GPU, loading module module\.work: CUDA_ERROR_OUT_OF_MEMORY: out of memory\."
+            r" Ask for less with --cache-memory, or free the GPU's memory",
+        ),
+        (
+            "run:700:1",
+            r"helios: GPU, running round \d+: CUDA_ERROR_ILLEGAL_ADDRESS: .*report it with the"
+            r" core's digest",
+        ),
+    ],
+)
+def test_a_start_that_fails_is_told_in_a_line(cuda_folder: Path, fails: str, line: str) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.standin_driver.played_server"),
+            *("serve", str(cuda_folder), "--accept", NAMESPACE, "--port", "0"),
+        ],
+        capture_output=True,
+        env=standin_environment(STANDIN_FAIL=fails),
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    told = done.stderr.splitlines()[-1]
+    assert re.fullmatch(line, told), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_the_worker_is_started_before_anything_is_loaded() -> None:
     [
         (["serve"], "Missing argument"),
         (["serve", "core", "--accept", "tests", "--port", "65536"], "65535"),
+        (["serve", "core", "--accept", "tests", "--queue-capacity", "99999"], "--queue-capacity"),
+        (["serve", "core", "--accept", "tests", "--device", f"{10**20}"], "--device"),
         (["serve", "core", "--accept", "tests", "--prt", "1"], "No such option: --prt"),
         (
             ["serve", "core", "--accept", "tests", "--cache-memory", "much"],

@@ -52,7 +52,7 @@ def standin_folder() -> Path:
 def standin_environment(**settings: str) -> dict[str, str]:
     """The environment of a process that has the stand-in for its driver."""
     paths = [str(standin_folder()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    python = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, sys.path)])
+    python = os.pathsep.join([str(ROOT), *filter(None, sys.path), str(ROOT / "src")])
     environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths), "PYTHONPATH": python}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     return environment | settings

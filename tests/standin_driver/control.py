@@ -17,6 +17,8 @@ class Standin:
         self._library.standin_taken.restype = ctypes.c_size_t
         self._library.standin_allocating_calls.restype = ctypes.c_long
         self._library.standin_rounds.restype = ctypes.c_long
+        self._library.standin_parameter.restype = ctypes.c_size_t
+        self._library.standin_held.restype = ctypes.c_long
         self._play: object = None
 
     def fail(self, call: str, error: int, number: int = 1) -> None:
@@ -28,10 +30,46 @@ class Standin:
         """Keeps launched graphs from running, or runs them."""
         self._library.standin_pause(int(whether))
 
+    def take(self, round_ns: int) -> None:
+        """Rounds take so long from now on: their sequence is released by then."""
+        self._library.standin_round_ns(ctypes.c_long(round_ns))
+
     def on_round(self, play: Callable[[], None]) -> None:
         """Called in every graph's execution, before its record."""
         self._play = _PLAY(play)
         self._library.standin_on_round(self._play)
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How often each call was made since `forget_calls`; `run` and `hang` are no calls of the
+        driver's."""
+        lines = ctypes.create_string_buffer(4096)
+        self._library.standin_calls(lines, ctypes.c_size_t(4096))
+        pairs = (line.split() for line in lines.value.decode().splitlines())
+        return {name: int(count) for name, count in pairs}
+
+    def forget_calls(self) -> None:
+        """Counts calls anew."""
+        self._library.standin_forget_calls()
+
+    def parameters(self, node: int) -> list[bytes]:
+        """What a node of the graph that ran last was given."""
+        given: list[bytes] = []
+        content = ctypes.create_string_buffer(128)
+        while nbytes := int(self._library.standin_parameter(node, len(given), content)):
+            given.append(content.raw[:nbytes])
+        return given
+
+    def programmatic(self, node: int) -> bool:
+        """Whether a node of the graph that ran last may begin early."""
+        found = int(self._library.standin_programmatic(node))
+        assert found >= 0, f"the graph has no node {node}"
+        return found == 1
+
+    @property
+    def rounds(self) -> int:
+        """Graphs that have run."""
+        return int(self._library.standin_rounds())
 
     @property
     def violations(self) -> str:
@@ -42,6 +80,11 @@ class Standin:
     def taken_nbytes(self) -> int:
         """Device memory in use."""
         return int(self._library.standin_taken())
+
+    @property
+    def held(self) -> int:
+        """Contexts, streams, events, modules, graphs and allocations that weren't given back."""
+        return int(self._library.standin_held())
 
     @property
     def allocating_calls(self) -> int:

@@ -19,8 +19,10 @@ EXPORT Result cuInit(unsigned flags) {
   return SUCCESS;
 }
 
+/* STANDIN_DRIVER, 13000 where it isn't set. */
 EXPORT Result cuDriverGetVersion(int *version) {
-  *version = 13000;
+  const char *asked = getenv("STANDIN_DRIVER");
+  *version = asked ? atoi(asked) : 13000;
   return SUCCESS;
 }
 
@@ -66,12 +68,14 @@ EXPORT Result cuDevicePrimaryCtxRetain(Handle **made, int device) {
   Result error = enter("cuDevicePrimaryCtxRetain");
   if (error) return error;
   retained++;
+  held(1);
   *made = &context;
   return SUCCESS;
 }
 
 EXPORT Result cuDevicePrimaryCtxRelease(int device) {
   if (!retained--) violation("a context is released that nobody holds");
+  held(-1);
   return SUCCESS;
 }
 
@@ -84,12 +88,14 @@ EXPORT Result cuCtxSetCurrent(Handle *wanted) {
 static Result make(Handle **made, int kind) {
   *made = malloc(sizeof **made);
   (*made)->kind = kind;
+  held(1);
   return SUCCESS;
 }
 
 static Result destroy(Handle *handle, int kind) {
   if (!is(handle, kind)) return INVALID_HANDLE;
   handle->kind = 0;
+  held(-1);
   return SUCCESS;
 }
 

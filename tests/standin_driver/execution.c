@@ -1,5 +1,6 @@
 /* Running graphs: `stage` and `record` do what they do on a GPU, all else is left to whoever asked
  * to play rounds (`standin_on_round`), or to nobody. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,15 +14,63 @@ static int paused;
 static Executable *queue[MAX_QUEUED];
 static int queued;
 static long rounds;
+static const Executable *latest;
 
 EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
 EXPORT long standin_rounds(void) { return rounds; }
 
+enum { SECOND_NS = 1000000000 };
+/* Another epoch than the host's, as a GPU's clock has. */
+static const int64_t EPOCH_NS = 86400LL * SECOND_NS;
+
 static int64_t now(void) {
   struct timespec time;
-  /* Another epoch than the host's, as a GPU's clock has. */
   clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1000000000LL + time.tv_nsec + 86400000000000LL;
+  return (int64_t)time.tv_sec * SECOND_NS + time.tv_nsec + EPOCH_NS;
+}
+
+/* How long a round takes, and when the last one ends, on this clock. */
+static int64_t round_ns, last_end;
+static int running;
+
+EXPORT void standin_round_ns(long ns) { round_ns = ns; }
+
+typedef struct {
+  int64_t *word, sequence, end;
+} Release;
+
+static void *release_later(void *argument) {
+  Release release = *(Release *)argument;
+  free(argument);
+  int64_t host = release.end - EPOCH_NS;
+  struct timespec until = {host / SECOND_NS, host % SECOND_NS};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+  /* The next round's thread may have come first. */
+  int64_t found = __atomic_load_n(release.word, __ATOMIC_RELAXED);
+  while (found < release.sequence &&
+         !__atomic_compare_exchange_n(release.word, &found, release.sequence, 0, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED)) {
+  }
+  __atomic_fetch_sub(&running, 1, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+/* Stamps a round and releases its sequence, at once or when its time is over. */
+static void finish(int64_t *times, int64_t *completed, const int64_t *state) {
+  int64_t begin = state[1] > last_end ? state[1] : last_end, end = now();
+  if (round_ns) end = last_end = begin + round_ns;
+  times[state[0] % TIMED * 2] = round_ns ? begin : state[1];
+  times[state[0] % TIMED * 2 + 1] = end;
+  if (!round_ns) {
+    __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
+    return;
+  }
+  Release *release = malloc(sizeof *release);
+  *release = (Release){completed, state[0], end};
+  __atomic_fetch_add(&running, 1, __ATOMIC_RELEASE);
+  pthread_t thread;
+  pthread_create(&thread, NULL, release_later, release);
+  pthread_detach(thread);
 }
 
 static int64_t *words(const Node *node, int parameter, size_t nbytes) {
@@ -61,15 +110,14 @@ static Result record(const Node *node) {
   if (*(int32_t *)arrivals) violation("record: arrivals aren't zero");
   Result error = copy(node);
   if (error) return error;
-  times[state[0] % TIMED * 2] = state[1];
-  times[state[0] % TIMED * 2 + 1] = now();
-  __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
+  finish(times, completed, state);
   return SUCCESS;
 }
 
 static Result execute(Executable *executable) {
   Result error = enter("run");
   rounds++;
+  latest = executable;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
@@ -91,7 +139,31 @@ Result run(Executable *executable) {
   return SUCCESS;
 }
 
-Result pending(void) { return queued ? NOT_READY : SUCCESS; }
+/* A node of the graph that ran last: what a caller gave for it. NULL past the last node. */
+static const Node *node_of_latest(int number) {
+  const Node *node = latest ? latest->first : NULL;
+  while (node && number--) node = node->next;
+  return node;
+}
+
+/* 1 where the node may begin before the one it depends on has ended, 0 where not, −1 past the
+ * last node. */
+EXPORT int standin_programmatic(int number) {
+  const Node *node = node_of_latest(number);
+  return node ? node->programmatic : -1;
+}
+
+/* The size of a node's parameter, whose bytes go to `into`; 0 past the last one. */
+EXPORT size_t standin_parameter(int number, int parameter, void *into) {
+  const Node *node = node_of_latest(number);
+  if (!node || parameter >= node->function->parameters) return 0;
+  memcpy(into, node->values[parameter], node->function->sizes[parameter]);
+  return node->function->sizes[parameter];
+}
+
+Result pending(void) {
+  return queued || __atomic_load_n(&running, __ATOMIC_ACQUIRE) ? NOT_READY : SUCCESS;
+}
 
 /* While it is paused, launches wait; they run, in order, when it isn't any more. */
 EXPORT void standin_pause(int whether) {

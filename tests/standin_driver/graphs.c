@@ -61,6 +61,7 @@ EXPORT Result cuGraphCreate(Graph **graph, unsigned flags) {
   if (error) return error;
   *graph = calloc(1, sizeof **graph);
   (*graph)->handle.kind = GRAPH;
+  held(1);
   return SUCCESS;
 }
 
@@ -128,6 +129,7 @@ EXPORT Result cuGraphInstantiateWithFlags(Executable **made, Graph *graph, uint6
     at = &(*at)->next;
     node->function->module->executables++;
   }
+  held(1);
   *made = executable;
   return SUCCESS;
 }
@@ -162,6 +164,7 @@ EXPORT Result cuGraphExecDestroy(Executable *executable) {
   if (!is(executable, EXECUTABLE)) return INVALID_HANDLE;
   if (pending()) violation("a graph is destroyed while launches are queued");
   executable->handle.kind = 0;
+  held(-1);
   free_nodes(executable->first, 1);
   return SUCCESS;
 }
@@ -171,6 +174,7 @@ EXPORT Result cuGraphDestroy(Graph *graph) {
   if (error) return error;
   if (!is(graph, GRAPH)) return INVALID_HANDLE;
   graph->handle.kind = 0;
+  held(-1);
   free_nodes(graph->first, 0);
   return SUCCESS;
 }

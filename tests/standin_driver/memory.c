@@ -51,12 +51,14 @@ static Result allocate(void **begin, size_t nbytes, int on_device) {
   if (on_device) taken += nbytes;
   allocating_calls++;
   pthread_mutex_unlock(&lock);
+  held(1);
   *begin = one->begin;
   return SUCCESS;
 }
 
 static Result release(void *begin, int on_device) {
   Result result = INVALID_VALUE;
+  if (pending()) violation("memory is freed while launches are queued");
   pthread_mutex_lock(&lock);
   for (Allocation **at = &allocations; *at; at = &(*at)->next) {
     Allocation *one = *at;
@@ -71,6 +73,7 @@ static Result release(void *begin, int on_device) {
   }
   pthread_mutex_unlock(&lock);
   if (result) violation("freed %p, which is no such allocation", begin);
+  if (!result) held(-1);
   return result;
 }
 

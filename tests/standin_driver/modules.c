@@ -58,6 +58,7 @@ EXPORT Result cuModuleLoadData(Module **module, const void *content) {
     function->next = loaded->functions;
     loaded->functions = function;
   }
+  held(1);
   *module = loaded;
   return SUCCESS;
 }
@@ -80,6 +81,7 @@ EXPORT Result cuModuleUnload(Module *module) {
   if (!is(module, MODULE)) return INVALID_HANDLE;
   if (module->executables) violation("a module is unloaded before a graph that launches it");
   module->handle.kind = 0;
+  held(-1);
   return SUCCESS;
 }
 

@@ -78,6 +78,7 @@ int is(const void *handle, int kind);
 void violation(const char *format, ...);
 void fail_execution(Result error); /* every later call gives this error */
 int capability(void);
+void held(int change); /* things that the caller has to give back are more or fewer */
 
 /* memory.c */
 void *host_of(Address address, size_t nbytes); /* NULL where no allocation holds the range */

@@ -10,6 +10,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char violations[4096];
 static Result sticky;
 
+/* How often each call was made since somebody last forgot them; names are literals. */
+enum { MAX_CALLS = 64 };
+static struct {
+  const char *name;
+  long count;
+} calls[MAX_CALLS];
+
 /* One injection: the `countdown`th call of this name gives the error. */
 static struct {
   char call[64];
@@ -41,8 +48,34 @@ static Result injected_error(const char *call) {
   return --injected.countdown ? SUCCESS : injected.error;
 }
 
+static void count(const char *call) {
+  for (int i = 0; i < MAX_CALLS; i++) {
+    if (calls[i].name && strcmp(calls[i].name, call)) continue;
+    calls[i].name = call;
+    calls[i].count++;
+    return;
+  }
+}
+
+/* Calls as "NAME COUNT" lines. */
+EXPORT void standin_calls(char *into, size_t room) {
+  size_t length = 0;
+  pthread_mutex_lock(&lock);
+  into[0] = 0;
+  for (int i = 0; i < MAX_CALLS && calls[i].name && length < room; i++)
+    length += snprintf(into + length, room - length, "%s %ld\n", calls[i].name, calls[i].count);
+  pthread_mutex_unlock(&lock);
+}
+
+EXPORT void standin_forget_calls(void) {
+  pthread_mutex_lock(&lock);
+  memset(calls, 0, sizeof calls);
+  pthread_mutex_unlock(&lock);
+}
+
 Result enter(const char *call) {
   pthread_mutex_lock(&lock);
+  count(call);
   Result error = sticky ? sticky : injected_error(call);
   pthread_mutex_unlock(&lock);
   return error;
@@ -70,6 +103,17 @@ void violation(const char *format, ...) {
 
 /* What was done that the driver forbids or leaves undefined, a line each. */
 EXPORT const char *standin_violations(void) { return violations; }
+
+static long things;
+
+void held(int change) {
+  pthread_mutex_lock(&lock);
+  things += change;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Contexts, streams, events, modules, graphs, executables and allocations in use. */
+EXPORT long standin_held(void) { return things; }
 
 /* The compute capability that the stand-in has: STANDIN_CAPABILITY, 90 where it isn't set. */
 int capability(void) {

@@ -16,6 +16,8 @@ INDEX_VERSION_FRAMES: Final = 6
 INDEX_VERSION_SEALED: Final = 4
 
 ENVELOPE_FILE: Final = "core.pb"
+# What a folder has instead that lacks weights: Ignition makes a core of it.
+DRAFT_FILE: Final = "draft.pb"
 LOCATIONS_FILE: Final = "locations.pb"
 RESOURCE_FOLDER: Final = "resources"
 

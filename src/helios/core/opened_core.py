@@ -24,7 +24,7 @@ from helios.core.body import (
 from helios.core.cache import ResourceCache
 from helios.core.chunks import SignedContentError, open_content, verified_chunks
 from helios.core.envelope import VerifiedEnvelope, read_envelope
-from helios.core.format import ENVELOPE_FILE
+from helios.core.format import DRAFT_FILE, ENVELOPE_FILE
 from helios.core.locations import Locations
 from helios.core.resources import FrameResource, ResourceKind, SealedResource, WeightResource
 from helios.core.trust import TrustStore
@@ -210,14 +210,17 @@ class OpenedCore:
 
 def read_folder(folder: Path, publisher_key: bytes | None) -> VerifiedEnvelope:
     """The verified envelope of a core's folder, nothing accepted yet. Raises CoreError."""
-    what = ""
+    what, remedy = "", "Give the core's folder"
     try:
         if not folder.is_dir():
             what = "is no folder" if folder.exists() else "there is no such folder"
+        elif (folder / DRAFT_FILE).exists() and not (folder / ENVELOPE_FILE).exists():
+            what = "is a draft, which has no weights and no signature"
+            remedy = "Make a core of it with `ignition fill`"
     except OSError as error:  # a name that no file can have, or nobody may look
         what = f"can't be read: {error.strerror}"
     if what:
-        raise CoreError(what, where=str(folder), remedy="Give the core's folder")
+        raise CoreError(what, where=str(folder), remedy=remedy)
     return read_envelope(folder / ENVELOPE_FILE, publisher_key)
 
 

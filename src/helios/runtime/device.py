@@ -132,6 +132,10 @@ class Device(Protocol):
     def scratch_nbytes(self) -> int:
         """Bytes beside the plan's that running the loaded programs takes."""
 
+    def load_ns(self) -> Mapping[str, int]:
+        """How long parts of loading took, by name, as far as the device tells; some ran beside
+        others."""
+
     def launches(self) -> int:
         """Launches begun so far: it moves while a long program runs, where the device can say."""
 

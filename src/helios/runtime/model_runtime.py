@@ -17,6 +17,7 @@ from helios.core import OpenedCore
 from helios.core.weights import WeightMap
 from helios.dataclass import dataclass
 from helios.errors import ExecutionError
+from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
@@ -58,22 +59,28 @@ class ModelRuntime:
         weights: Mapping[str, memoryview],
         device: Device,
         capacities: Capacities,
+        phases: Phases | None = None,
     ) -> None:
-        check_manifest(manifest, contract)
-        check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-        memory = device.available_memory()
-        capacities = with_default_share(capacities, memory)
-        selection = select(contract, manifest, capacities, memory.nbytes)
-        refuse_unsupported(selection.programs)
-        programs, plan = selection.programs, selection.plan
-        check_fits(plan, memory.nbytes, capacities, holds_weights=memory.holds_weights)
+        phases = phases or Phases()
+        with phases("checks"):
+            check_manifest(manifest, contract)
+            check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
+            memory = device.available_memory()
+            capacities = with_default_share(capacities, memory)
+            selection = select(contract, manifest, capacities, memory.nbytes)
+            refuse_unsupported(selection.programs)
+            programs, plan = selection.programs, selection.plan
+            check_fits(plan, memory.nbytes, capacities, holds_weights=memory.holds_weights)
         self.contract = contract
         self._manifest = manifest
         self._device = device
         self._maps: tuple[WeightMap, ...] = ()
         self._closed = False
-        device.allocate(plan, weights)
-        device.load((*programs, *selection.producers))
+        with phases("memory"):
+            device.allocate(plan, weights)
+        with phases("programs"):
+            device.load((*programs, *selection.producers))
+        began = time.monotonic_ns()
         self._packer = Packer(
             contract,
             manifest,
@@ -100,10 +107,12 @@ class ModelRuntime:
             else None
             for program in programs
         )
+        phases.ns["packer"] = time.monotonic_ns() - began
         self.geometry = selected_geometry(
             contract, manifest, selection, kernel_path=device.kernel_path
         )
         self.memory = _memory(plan, device.scratch_nbytes())
+        self.load_ns = {**phases.ns, **{f"device.{k}": ns for k, ns in device.load_ns().items()}}
         # Last, so that whatever waits for a producer is exposed only once it has run.
         began = time.monotonic_ns()
         self._submitted = run_producers(device, selection.producers, len(programs))
@@ -124,21 +133,25 @@ class ModelRuntime:
     ) -> ModelRuntime:
         """Loads a target of an opened core; `device` replaces the target's own. Raises CoreError,
         ContractError or ExecutionError."""
-        rank = deployed_rank(core, target)
-        manifest = read_manifest(core, rank)
-        modules = read_modules(core, rank)
-        check_modules(manifest, modules)
+        phases = Phases()
+        with phases("manifest"):
+            rank = deployed_rank(core, target)
+            manifest = read_manifest(core, rank)
+        with phases("modules"):
+            modules = read_modules(core, rank)
+            check_modules(manifest, modules)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules, device)
         maps: dict[str, WeightMap] = {}
         try:
             try:
-                for name in rank.weight_resources:
-                    maps[name] = core.map_weights(name, verify=verify_weights)
+                with phases("weights"):
+                    for name in rank.weight_resources:
+                        maps[name] = core.map_weights(name, verify=verify_weights)
             except BaseException:
                 opening.abandon()
                 raise
             weights = {name: mapped.content for name, mapped in maps.items()}
-            runtime = cls._build(core.contract, manifest, weights, capacities, opening)
+            runtime = cls._build(core.contract, manifest, weights, capacities, opening, phases)
         except BaseException:
             for mapped in maps.values():
                 mapped.close()
@@ -164,7 +177,7 @@ class ModelRuntime:
         views = {name: memoryview(content).cast("B") for name, content in weights.items()}
         manifest = decode_manifest(manifest_message)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules or {}, device)
-        return cls._build(contract, manifest, views, capacities, opening)
+        return cls._build(contract, manifest, views, capacities, opening, Phases())
 
     @classmethod
     def _build(
@@ -174,10 +187,12 @@ class ModelRuntime:
         weights: Mapping[str, memoryview],
         capacities: Capacities | None,
         opening: DeviceOpening,
+        phases: Phases,
     ) -> ModelRuntime:
-        device = opening.take()
+        with phases("device"):
+            device = opening.take()
         try:
-            return cls(contract, manifest, weights, device, capacities or Capacities())
+            return cls(contract, manifest, weights, device, capacities or Capacities(), phases)
         except StalledError:
             give_up(device)
             raise
@@ -247,11 +262,7 @@ class ModelRuntime:
         lanes: tuple[LaneCompletion, ...] = ()
         if reader is not None:
             lanes = reader.read(
-                frame,
-                flight.lanes,
-                flight.lengths,
-                flight.top_logprobs,
-                flight.scored_top_logprobs,
+                frame, flight.lanes, flight.lengths, flight.top_logprobs, flight.scored_top_logprobs
             )
         return Completion(sequence, lanes, *self._device.timing(sequence))
 

@@ -8,6 +8,8 @@ from helios.dataclass import dataclass
 from helios.errors import HeliosError
 
 DEFAULT_QUEUE_CAPACITY: Final = 256
+# Far more than anybody waits for; what is kept for each stays small.
+MOST_QUEUED: Final = 65_536
 DEFAULT_PREFILL_SHARE: Final = 0.5
 LEAST_SHARE: Final = 0.05  # so that neither prompts nor running outputs starve
 
@@ -43,7 +45,9 @@ class SchedulerOptions:
         )
         _require(self.frames_in_flight in (1, 2), "frames_in_flight", "1 or 2")
         _require(
-            self.queue_capacity is None or self.queue_capacity >= 1, "queue_capacity", "at least 1"
+            self.queue_capacity is None or 1 <= self.queue_capacity <= MOST_QUEUED,
+            "queue_capacity",
+            f"1 to {MOST_QUEUED}",
         )
         _require(
             self.max_step_ms is None or 0 < self.max_step_ms < float("inf"),

@@ -8,11 +8,18 @@ process has died. Signals are left to that one.
 
 from __future__ import annotations
 
+import signal
+
+# From the first moment on: an interrupt from the terminal reaches this process too, while it
+# imports.
+if __name__ == "__main__":
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(_number, signal.SIG_IGN)
+
 import asyncio
 import contextlib
 import logging
 import pickle
-import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -30,8 +37,6 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Serves; 0 after an orderly end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     collector.rest()
     # Written by the process that started this one.
     order = pickle.load(sys.stdin.buffer)

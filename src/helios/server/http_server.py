@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +26,6 @@ from helios.server.lifecycle import Lifecycle
 from helios.server.options import HttpOptions
 from helios.server.options.tls import tls_context
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG: Final = 2048
 # TLS says goodbye, which a client that is gone doesn't answer.
 _TLS_CLOSE_SECONDS: Final = 2.0
@@ -127,21 +125,8 @@ class HttpServer(uvicorn.Server):
         )
 
     @contextlib.contextmanager
-    def taking_signals(self) -> Iterator[None]:
-        """Signals end the server; they aren't raised again afterwards, since this is the clean
-        end. For the main thread."""
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-
-    @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not uvicorn's way: see `taking_signals`."""
+        """Not uvicorn's way: see `end_signals`."""
         yield
 
     def stop(self) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
+from helios.server.end_signals import EndSignals
 from helios.server.listeners import listen
 from helios.server.options import HttpOptions
 from helios.server.options.tls import tls_context
@@ -79,6 +80,7 @@ class Server:
         several = options.http_workers > 1
         allow_open_files(options.http.limits.max_connections)
         with (
+            EndSignals() as signals,
             logging_to_stderr(options.logs, "http"),
             listen(options.host, options.port, shared=several) as listener,
             self._worker or start(door=several) as worker,
@@ -91,10 +93,11 @@ class Server:
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             scheme = "http" if tls is None else "https"
+            signals.take()
             self._report(f"listening on {scheme}://{shown}:{port}")
             from helios.server.serving import serve
 
-            serve(core, worker, listener, self._report, options)
+            serve(core, worker, listener, self._report, options, signals)
 
 
 def allow_open_files(connections: int) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from helios.core import OpenedCore
@@ -18,6 +19,7 @@ from helios.errors import HeliosError
 from helios.frontend.sampling import unapplied_recommendations
 from helios.runtime.sampling_rules import sampling_rules
 from helios.server.app import build_app
+from helios.server.end_signals import EndSignals
 from helios.server.http_server import HttpServer
 from helios.server.lifecycle import Lifecycle, WorkerClient
 from helios.server.liveness import DeviceWatch, follow
@@ -42,10 +44,11 @@ def serve(
     listener: socket.socket,
     report: Callable[[str], None],
     options: ServerOptions,
+    signals: EndSignals,
 ) -> None:
     """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend or
     model can't be loaded."""
-    asyncio.run(_serve(core, worker, listener, report, options))
+    asyncio.run(_serve(core, worker, listener, report, options, signals))
 
 
 async def _serve(
@@ -54,7 +57,9 @@ async def _serve(
     listener: socket.socket,
     report: Callable[[str], None],
     options: ServerOptions,
+    signals: EndSignals,
 ) -> None:
+    loop = asyncio.get_running_loop()
     client = await ModelClient.attach(worker, options.http_workers)
     others = None
     if options.http_workers > 1:
@@ -69,7 +74,7 @@ async def _serve(
             options=options.http,
             when_stopped=None if others is None else others.stop,
         )
-        with http.taking_signals():
+        with signals.obeyed_by(partial(loop.call_soon_threadsafe, http.stop)):
             loading = asyncio.create_task(_load(lifecycle, core, client, report, options, others))
             loading.add_done_callback(http.stop_after_failure)
             following = asyncio.create_task(follow(client, watch), name="helios device watch")
@@ -114,7 +119,9 @@ async def _load(
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):
         report(f"note: the core recommends {recommended}, which its programs don't apply")
-    phases = ", ".join(f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items())
+    phases = ", ".join(
+        f"{name} {ms:.0f}" for name, ms in lifecycle.startup_ms.items() if "." not in name
+    )
     report(
         f"ready: {', '.join(model.names)} on {ready.kernel_path}, {_capacities(ready)}"
         f" (ms: {phases})"

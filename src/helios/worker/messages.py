@@ -174,7 +174,8 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):
-    """The worker can't serve (any more); `error` is the error class's name."""
+    """The worker can't serve (any more); `error` is the class of its error
+    (`errors.family_name`)."""
 
     error: str
     message: str

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, assert_never
 
-from helios.errors import HeliosError
+from helios.errors import HeliosError, family_name
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
@@ -126,7 +126,7 @@ class ModelWorker:
         except Exception as error:
             message = str(error) if isinstance(error, HeliosError) else repr(error)
             self._outgoing += self._requests.fail(message)
-            self._outgoing.append(WorkerFailed(type(error).__name__, message))
+            self._outgoing.append(WorkerFailed(family_name(error), message))
             self._send()
             raise
         finally:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from helios import collector
-from helios.errors import HeliosError
+from helios.errors import HeliosError, family_name
 from helios.logs import logging_to_stderr
 from helios.thread_turns import shorten_turns
 from helios.worker.channel import SocketChannel
@@ -65,7 +65,7 @@ def _serve(
     except Exception as error:
         if not isinstance(error, HeliosError):
             _log.exception("the model can't be loaded")
-        channel.send([WorkerFailed(type(error).__name__, str(error))])
+        channel.send([WorkerFailed(family_name(error), str(error))])
         return 1
     model.startup_ms["import"] = import_ms
     collector.settle(collector.YOUNG_OBJECTS)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A model that can serve. Times of tokens count from `origin_ns`, when the native runtime began
     to start; `tier` is the prefix cache's second tier, where one is asked for; `startup_ms` holds
-    each phase's duration in milliseconds, `device` how it uses the machine."""
+    each phase's duration in milliseconds and its parts' (behind a dot), `device` how it uses the
+    machine."""
 
     core: OpenedCore
     native: NativeModel
@@ -131,6 +132,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
         raise
     tuned = native.runtime.tuning_ns
     phases = {"open": opened - began, "load": loaded - opened - tuned, "oracle": replayed - loaded}
+    phases |= {f"load.{part}": ns for part, ns in native.runtime.load_ns.items()}
     if tuned:
         phases["tune"] = tuned
     if tier is not None:

@@ -25,9 +25,8 @@ from helios.errors import CoreError
 from helios.schema import core_pb2
 from ignition.preparation import signing
 
-DRAFT_FILE: Final = "draft.pb"
 # A folder with one of them is ours to replace.
-_REPLACEABLE: Final = (core_format.ENVELOPE_FILE, DRAFT_FILE)
+_REPLACEABLE: Final = (core_format.ENVELOPE_FILE, core_format.DRAFT_FILE)
 
 
 def serialized(message: Message) -> bytes:

@@ -23,7 +23,6 @@ from ignition.preparation import capturing
 from ignition.preparation.checkpoints.weightless import WeightlessCheckpoint
 from ignition.preparation.drawing import draw
 from ignition.preparation.export import (
-    DRAFT_FILE,
     Carrier,
     CoreWriter,
     check_destination,
@@ -79,7 +78,7 @@ def draft(
             deployment=capturing.deployment(captured, checkpoint, options, ""),
             executable_resources=writer.frames,
         )
-        (folder / DRAFT_FILE).write_bytes(serialized(body))
+        (folder / core_format.DRAFT_FILE).write_bytes(serialized(body))
         table = _table(captured.weights, capturing.weight_resource(options))
         (folder / TABLE_FILE).write_bytes(table.to_json())
 
@@ -99,9 +98,13 @@ def fill(
     check_destination(destination, replace=replace)
     body = core_pb2.CoreBody()
     try:
-        body.ParseFromString(read_bounded(source / DRAFT_FILE, core_format.ENVELOPE_LIMIT_NBYTES))
+        body.ParseFromString(
+            read_bounded(source / core_format.DRAFT_FILE, core_format.ENVELOPE_LIMIT_NBYTES)
+        )
     except DecodeError as error:
-        raise CoreError(f"is no draft ({error})", where=str(source / DRAFT_FILE)) from error
+        raise CoreError(
+            f"is no draft ({error})", where=str(source / core_format.DRAFT_FILE)
+        ) from error
     table = read_table(read_bounded(source / TABLE_FILE, JSON_LIMIT_NBYTES), TABLE_FILE)
     with new_folder(destination, replace=replace) as folder:
         writer = CoreWriter(folder)

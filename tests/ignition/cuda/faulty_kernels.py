@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda.compile import KernelRequest
@@ -85,6 +86,38 @@ def writes_what_is_read(launch: CatalogueLaunch) -> list[CudaKernel]:
 
 def reads_early(launch: CatalogueLaunch) -> list[CudaKernel]:
     return [_kernel(_early, rows=At("rows"), target=At("target"))]
+
+
+def _settled(after: CudaKernel | None, source: str) -> list[CudaKernel]:
+    """`_early` of an argument that it calls settled, after another kernel."""
+    kernel = replace(
+        _kernel(_early, rows=At(source), target=At("target")), settled=frozenset({"rows"})
+    )
+    return [kernel] if after is None else [after, kernel]
+
+
+def settled(launch: CatalogueLaunch) -> list[CudaKernel]:
+    """As it may be."""
+    return _settled(_copying(At("value"), At("target"), 1, 0)[0], "rows")
+
+
+def settled_alone(launch: CatalogueLaunch) -> list[CudaKernel]:
+    return _settled(None, "rows")
+
+
+def settled_and_written(launch: CatalogueLaunch) -> list[CudaKernel]:
+    return _settled(_copying(At("rows"), At("target"), 0, 0)[0], "target")
+
+
+def settled_too_soon(launch: CatalogueLaunch) -> list[CudaKernel]:
+    return _settled(_kernel(_hasty, target=At("target")), "rows")
+
+
+@triton.jit
+def _hasty(target):
+    gdc_launch_dependents()
+    gdc_wait()
+    tl.store(target, 1)
 
 
 def never_waits(launch: CatalogueLaunch) -> list[CudaKernel]:

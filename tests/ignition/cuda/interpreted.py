@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 @cache
 def _interpreter() -> subprocess.Popen[bytes]:
     """The process that interprets, one a test process."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, sys.path)])
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path), str(ROOT / "src")])
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.ignition.cuda.interpreter"],
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path},

@@ -5,9 +5,10 @@ whether kernels are compiled or interpreted. Reads launches from standard input 
 with what the operands hold afterwards, or with a traceback.
 
 Stricter than a GPU: an access outside every operand, a misaligned one, a write to an operand that
-the catalogue only reads, a read or write of anything but weights before `gdc_wait`, a program
-that ends without it, and counters that aren't zero at the end are errors. What differs from a
-GPU: programs run one after the other, and matrix products sum in numpy's order.
+the catalogue only reads, a read or write of anything but weights before `gdc_wait` (of `settled`
+arguments too, where the kernel before isn't done with them), a program that ends without it, and
+counters that aren't zero at the end are errors. What differs from a GPU: programs run one after the
+other, and matrix products sum in numpy's order.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from ignition.kernels.cuda.launches import (
 )
 from tests.ignition.cuda.interpreter_rules import current, install
 from tests.ignition.cuda.lowered_cases import Launch, kernels_of
-from tests.ignition.cuda.placed_memory import ALIGNMENT, POISON, Memory
+from tests.ignition.cuda.placed_memory import ALIGNMENT, POISON, Memory, Ran
 
 Array = NDArray[Any]
 # What nobody writes while a model serves, so that it may be read before `gdc_wait`.
@@ -86,6 +87,7 @@ def _run(kernel: CudaKernel, descending: bool) -> None:
             arguments[name] = _argument(name, kind, kernel.arguments[name], multiple=multiple)
         function = request.function.rewrite()
         base.interpreter_builder.set_grid_dim(*kernel.grid)
+        current.memory.now = Ran()
         indices: Iterable[tuple[int, ...]] = itertools.product(*(range(n) for n in kernel.grid))
         for index in reversed(list(indices)) if descending else indices:
             base.interpreter_builder.set_grid_idx(*index)
@@ -96,6 +98,7 @@ def _run(kernel: CudaKernel, descending: bool) -> None:
     finally:
         scope.restore()
         current.memory.waited = True
+    current.memory.before = current.memory.now
 
 
 def _settled(kernel: CudaKernel) -> frozenset[str]:

@@ -29,12 +29,24 @@ class PlacedArray:
 
 
 @dataclass
+class Ran:
+    """What a kernel did: which arrays it wrote, and whether a program of it let the next launch
+    begin before it had waited."""
+
+    written: set[str] = field(default_factory=set)
+    hasty: bool = False
+
+
+@dataclass
 class Memory:
-    """All that the kernels of one launch may touch."""
+    """All that the kernels of one launch may touch. `settled` may be read before the wait, unless
+    the kernel before may still be writing it."""
 
     places: dict[str, PlacedArray] = field(default_factory=dict)
     waited: bool = True
     settled: frozenset[str] = frozenset()
+    now: Ran = field(default_factory=Ran)
+    before: Ran | None = None
 
     def place(self, name: str, array: Array, *, writable: bool, weight: bool = False) -> int:
         if name not in self.places:
@@ -60,9 +72,10 @@ class Memory:
             inside |= mine
             if writing and not place.writable:
                 raise AssertionError(f"{place.name} is written, and the catalogue only reads it")
-            early = place.weight or place.name in self.settled
-            if not self.waited and (writing or not early):
-                raise AssertionError(f"{place.name} is {verb} before gdc_wait")
+            if not self.waited and not place.weight:
+                self._check_early(place.name, verb)
+            if writing:
+                self.now.written.add(place.name)
         if not inside.all():
             stray = int(at[~inside][0])
             nearest = min(
@@ -72,3 +85,14 @@ class Memory:
                 f"{verb} outside every operand, {stray - nearest.start} bytes after the start of"
                 f" {nearest.name}, which has {nearest.end - nearest.start}"
             )
+
+    def _check_early(self, name: str, verb: str) -> None:
+        early = f"{name} is {verb} before gdc_wait"
+        if verb == "written" or name not in self.settled:
+            raise AssertionError(early)
+        if self.before is None:
+            raise AssertionError(f"{early}, and no launch of the fusion comes before")
+        if name in self.before.written:
+            raise AssertionError(f"{early}, and the launch before writes it")
+        if self.before.hasty:
+            raise AssertionError(f"{early}, and the launch before let go before it had waited")

@@ -5,6 +5,8 @@ each function what its cubin takes, and preparing again gives the same bytes.
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -15,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from helios.contract.enums import Operation
 from helios.core import OpenedCore, ResourceKind, open_core
+from helios.errors import CoreError
 from helios.runtime import manifest as m
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
 from helios.runtime.model_runtime import ModelRuntime
@@ -149,6 +152,34 @@ def test_the_device_builds_every_graph_and_runs_it(prepared: Prepared, variant: 
     key = KEY.public_key().public_bytes_raw().hex()
     done = run_child("tests.ignition.cuda.standin_core", [str(prepared(variant)), key], {})
     assert done.stdout == "8 programs ran\n"
+
+
+@pytest.mark.clause("CORE-4")
+def test_a_damaged_cubin_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+    folder = shutil.copytree(prepared("smollm"), tmp_path / "core")
+    core = opened(folder)
+    module = deployed_rank(core, TARGET).module_resources[0]
+    path = core.find_resource(module)
+    stored = bytearray(path.read_bytes())
+    stored[len(stored) // 2] ^= 1
+    path.write_bytes(stored)
+    with pytest.raises(CoreError, match=f"'{re.escape(module)}'.*chunk 0"):
+        read_modules(core, deployed_rank(core, TARGET))
+
+
+@pytest.mark.clause("CORE-5")
+def test_a_cubin_in_another_s_place_is_refused(prepared: Prepared, tmp_path: Path) -> None:
+    """Each is a good cubin of the same core: what is signed says which one it is."""
+    folder = shutil.copytree(prepared("smollm"), tmp_path / "core")
+    core = opened(folder)
+    first, second = deployed_rank(core, TARGET).module_resources[:2]
+    content = core.find_resource(second).read_bytes()
+    core.find_resource(first).write_bytes(content)
+    with pytest.raises(CoreError, match=f"'{re.escape(first)}'"):
+        core.read_resource(first, ResourceKind.MODULE)
+    for kind in set(ResourceKind) - {ResourceKind.MODULE}:
+        with pytest.raises(CoreError, match="is MODULE, not"):
+            core.read_resource(second, kind)
 
 
 def test_another_preparation_gives_the_same_bytes_without_a_cache(

@@ -33,6 +33,9 @@ def test_operands_come_back_as_the_kernel_left_them():
         ("writes_outside", "written outside every operand, -4 bytes after the start of target"),
         ("writes_what_is_read", "index is written, and the catalogue only reads it"),
         ("reads_early", "rows is read before gdc_wait"),
+        ("settled_alone", "rows is read before gdc_wait, and no launch of the fusion comes before"),
+        ("settled_and_written", "target is read before gdc_wait, and the launch before writes it"),
+        ("settled_too_soon", "and the launch before let go before it had waited"),
         ("never_waits", "ends without gdc_wait"),
         ("leaves_counters", "counters aren't zero"),
         ("misaligned", "an access of 4 bytes isn't aligned"),
@@ -44,6 +47,12 @@ def test_a_fault_is_an_error(fault, complaint):
         run(case(), lowering=f"{FAULTS}:{fault}")
     # The interpreter is still there for the next launch.
     assert run(case(live=0))["target"].tolist() == [-5] * 9
+
+
+def test_what_the_launch_before_leaves_alone_may_be_read_early():
+    launch = case(live=3).with_operands(value=i32(7, 0, 0, 0, 0))
+    got = run(launch, lowering=f"{FAULTS}:settled")
+    assert got["target"][:2].tolist() == [3, 7]
 
 
 def test_scratch_and_counters_are_there():

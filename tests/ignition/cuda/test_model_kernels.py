@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, resources,
 from tests.native import cuda_cases, layer_cases
 from tests.native.harness import Case
 from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
+from tests.native.states import i32
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -40,6 +42,19 @@ def embed(rng: np.random.Generator, **extents: int) -> Case:
     return case
 
 
+def small_norm(rng: np.random.Generator, **extents: int) -> Case:
+    """Values whose mean square is no more than epsilon."""
+    case = norm(rng, format_=F32_FORMAT, **extents)
+    scale = np.float32(np.sqrt(case.floats["epsilon"]))
+    return case.with_operands(x=case.operands["x"] * scale)
+
+
+def cut_short(rng: np.random.Generator, *, rows: int, **extents: Any) -> Case:
+    """Lengths add up to more rows than there are."""
+    case = cuda_cases.attention_f16(rng, **extents)
+    return case.with_operands(rows=i32(rows))
+
+
 MODELS = {
     "tiny": {"q_heads": 4, "kv_heads": 2, "head_dim": 16},
     "135M": {"q_heads": 9, "kv_heads": 3, "head_dim": 64},
@@ -50,6 +65,7 @@ CASES: dict[str, Build] = {
     "embed": partial(embed, rows=5, capacity=7, vocab=43, width=64),
     "embed_wide": partial(embed, rows=3, capacity=3, vocab=9, width=1160),
     "rms_norm": partial(norm, format_=BF16_FORMAT, rows=3, capacity=5, width=64),
+    "rms_norm_small": partial(small_norm, rows=3, capacity=4, width=64),
     "rms_norm_f32": partial(norm, format_=F32_FORMAT, rows=3, capacity=3, width=576),
     "rms_norm_many": partial(norm, format_=BF16_FORMAT, rows=70, capacity=71, width=96),
     "linear": partial(linear, rows=3, capacity=5, width=64, outputs=128),
@@ -86,6 +102,9 @@ CASES |= {
     "decode_window": partial(cuda_cases.attention_f16, contexts=[300, 9, 65], window=70, **TINY),
     "decode_f32": partial(
         cuda_cases.attention_f16, contexts=[64, 256], format_=F32_FORMAT, **TINY
+    ),
+    "prefill_cut_short": partial(
+        cut_short, contexts=[70, 9], lengths=[20, 9], rows=25, capacity=31, **TINY
     ),
     "prefill_window": partial(
         cuda_cases.attention_f16, contexts=[300, 30], lengths=[70, 30], window=70, **TINY

@@ -18,7 +18,7 @@ from ignition.kernels.cuda.compile import compile
 
 
 def test_rounds_are_brought_there_and_back_before_their_sequence_is_released() -> None:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), *filter(None, sys.path)])
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path), str(ROOT / "src")])
     done = subprocess.run(
         [sys.executable, "-m", "tests.ignition.cuda.transport_rounds"],
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path},

@@ -108,6 +108,10 @@ class CpuDevice:
         """The pool's scratch, all threads together."""
         return self._replayer.scratch_nbytes()
 
+    def load_ns(self) -> dict[str, int]:
+        """Nothing is told."""
+        return {}
+
     def launches(self) -> int:
         """Launches begun so far."""
         return self._replayer.launches()

@@ -83,6 +83,10 @@ class NullDevice:
         """None is kept."""
         return 0
 
+    def load_ns(self) -> dict[str, int]:
+        """Nothing is told."""
+        return {}
+
     def launches(self) -> int:
         """Launches skipped so far."""
         return self._launches

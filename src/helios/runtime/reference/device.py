@@ -192,6 +192,10 @@ class ReferenceDevice:
         """None is kept."""
         return 0
 
+    def load_ns(self) -> dict[str, int]:
+        """Nothing is told."""
+        return {}
+
     def launches(self) -> int:
         """Launches executed so far."""
         return self._launches

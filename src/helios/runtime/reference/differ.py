@@ -246,6 +246,10 @@ class LockstepDevice:
         """What both devices take beside the plan."""
         return self._candidate.scratch_nbytes() + self._reference.scratch_nbytes()
 
+    def load_ns(self) -> Mapping[str, int]:
+        """The candidate's."""
+        return self._candidate.load_ns()
+
     def launches(self) -> int:
         """Launches that the candidate executed."""
         return self._candidate.launches()

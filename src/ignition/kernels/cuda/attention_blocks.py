@@ -37,18 +37,16 @@ def fold_block(
 
 @triton.jit
 def fold_newest_block(
-    q, keys, values, new_key, new_value, newest, page, key, oldest, end, position, head, maximum,
-    total, mixed, scale_log2, KV_HEADS: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr,
+    q, keys, values, new_key, new_value, newest, key, oldest, end, position, maximum, total, mixed,
+    scale_log2, PAGE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """As `fold_block` where the cell of token `newest` isn't written yet: what it will hold is
-    `new_key` and `new_value` [1, D]."""
-    cell = (page * KV_HEADS + head) * PAGE
+    """As `fold_block`, of the page's keys and values [PAGE, D], where the cell of token `newest`
+    isn't written yet: what it will hold is `new_key` and `new_value` [1, D]."""
     here = (key + tl.arange(0, PAGE) == newest)[:, None]
-    scores = tl.dot(q, tl.where(here, new_key, keys.load([cell, 0])).T)
-    value = tl.where(here, new_value, values.load([cell, 0]))
+    scores = tl.dot(q, tl.where(here, new_key, keys).T)
     return _folded(
-        q, scores, value, key, oldest, end, position, maximum, total, mixed, scale_log2, PAGE,
-        WINDOW, True,
+        q, scores, tl.where(here, new_value, values), key, oldest, end, position, maximum, total,
+        mixed, scale_log2, PAGE, WINDOW, True,
     )  # fmt: skip
 
 

@@ -43,6 +43,12 @@ def rotated_heads(first, second, cosine, sine):
 
 
 @triton.jit
+def joined_halves(first, second, HEADS: tl.constexpr, D: tl.constexpr):
+    """Heads [HEADS, D] of their halves."""
+    return tl.reshape(tl.permute(tl.join(first, second), (0, 2, 1)), (HEADS, D))
+
+
+@triton.jit
 def normalised_halves(first, second, weight, epsilon, HEADS: tl.constexpr, D: tl.constexpr):
     """Both halves of heads [HEADS, D / 2], normalised head by head."""
     column = tl.arange(0, D // 2)

@@ -1,4 +1,4 @@
-"""Which blocks a projection takes, by its matrix and number of rows; measured on `sm_90`.
+"""Which blocks projections and norms take, by shape and number of rows; measured on `sm_90`.
 
 Only `parts` enters the order in which products are added, so it belongs to the matrix alone; a
 tile may be any, and whichever is chosen the bits are the same. `docs/cuda.md` has the figures.
@@ -19,7 +19,7 @@ _NARROWEST: Final = 64
 _SMALL_MATRIX: Final = 1 << 21
 _HALF_OF_SHARED_MEMORY: Final = 112 * 1024
 # Elements of all rows' keys up to which attention had better rotate them.
-_ROTATED_ELEMENTS: Final = 6 * 1024
+_ROTATED_ELEMENTS: Final = 8 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,24 @@ class NarrowTile:
     def grid(self, capacity: int, outputs: int) -> tuple[int, int, int]:
         """CTAs over `capacity` rows of a matrix with `outputs`."""
         return -(-outputs // self.outputs), -(-capacity // self.rows), 1
+
+
+@dataclass(frozen=True)
+class NormBlock:
+    """Rows and warps of a program of `rms_norm`; `eager`: its row is read before it is known to be
+    live."""
+
+    rows: int
+    warps: int
+    eager: bool
+
+
+def norm(rows: int, padded: int) -> NormBlock:
+    """For up to `rows` rows of a padded width."""
+    warps = 4 if padded <= 4096 else 8
+    if rows > 128 and padded <= 4096:
+        return NormBlock(4, warps, eager=False)
+    return NormBlock(1, warps, eager=rows <= 128)
 
 
 def parts(outputs: int, width: int) -> int:

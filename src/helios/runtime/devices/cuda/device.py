@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.errors import ContractError
+from helios.phases import Phases
 from helios.runtime.buffer_values import buffer_values
 from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.arenas import Arenas, lay_out
@@ -53,12 +54,14 @@ class CudaDevice:
     ) -> None:
         if target is None:
             raise ContractError("the manifest has no cuda functions", where=f"target {name}")
+        self._phases = phases = Phases()
         self.name = name
         self.kernel_path = name.replace(":", "/")
         self._target = target
         self._limit_ns = int(options.round_limit_s * 1e9)
-        self._gpu = Gpu(name, options.ordinal)
-        self._functions = Functions(self._gpu, target, modules)
+        with phases("context"):
+            self._gpu = Gpu(name, options.ordinal)
+        self._functions = Functions(self._gpu, target, modules, phases)
         self._plan: MemoryPlan | None = None
         self._arenas: Arenas | None = None
         self._frames: Frames | None = None
@@ -86,11 +89,13 @@ class CudaDevice:
         self._enter_thread()
         self._plan = plan
         sizes = {name: content.nbytes for name, content in weights.items()}
-        self._arenas = Arenas(self._gpu, lay_out(plan, sizes))
-        self._frames = Frames(self._gpu, plan)
+        with self._phases("memory"):
+            self._arenas = Arenas(self._gpu, lay_out(plan, sizes))
+            self._frames = Frames(self._gpu, plan)
         self._watch = RoundWatch(self._gpu, self._frames, self._limit_ns)
         self._sequences = self._frames.sequences
-        upload(self._gpu, weights, self._arenas.resource_addresses)
+        with self._phases("weights_upload"):
+            upload(self._gpu, weights, self._arenas.resource_addresses)
 
     def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
         """A frame's copy of an INPUT or COMPLETION buffer, in pinned memory."""
@@ -105,11 +110,18 @@ class CudaDevice:
         free = self._gpu.free_nbytes()
         self._in_place = read_in_place(programs, self._plan)
         loader = Loader(
-            self._gpu, self._plan, self._arenas, self._frames, self._functions, self._in_place
+            self._gpu,
+            self._plan,
+            self._arenas,
+            self._frames,
+            self._functions,
+            self._in_place,
+            self._phases,
         )
         self._programs = loader.load(self._target, programs)
-        self._calibrate(len(programs))
-        self._gpu.call("loading programs", self._gpu.driver.cuStreamSynchronize, self._stream)
+        with self._phases("clock"):
+            self._calibrate(len(programs))
+            self._gpu.call("loading programs", self._gpu.driver.cuStreamSynchronize, self._stream)
         self._scratch_nbytes = max(free - self._gpu.free_nbytes(), loader.tables_nbytes)
 
     # ------------------------------------------------------------ rounds
@@ -147,6 +159,10 @@ class CudaDevice:
     def scratch_nbytes(self) -> int:
         """Device memory that graphs, modules and tables take."""
         return self._scratch_nbytes
+
+    def load_ns(self) -> dict[str, int]:
+        """The driver's parts, and what makes graphs."""
+        return self._phases.ns
 
     def launches(self) -> int:
         """Kernels of all rounds begun so far: a running graph doesn't say how far it is."""
@@ -254,6 +270,8 @@ class CudaDevice:
     def _calibrate(self, program: int) -> None:
         """Tells the GPU's clock by rounds that move nothing, and leaves no trace of them."""
         watch = self._watch
+        # As if the round before the first one had run: what runs is found by what has.
+        watch.word[0] = _CALIBRATING_SEQUENCE - 1
         for number in range(_CALIBRATING_ROUNDS):
             sequence = _CALIBRATING_SEQUENCE + number
             self.submit(program, 0, sequence)

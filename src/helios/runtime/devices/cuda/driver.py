@@ -14,11 +14,14 @@ from typing import Any, Final
 from helios.errors import ExecutionError
 
 BINDINGS_MAJOR: Final = 13
+# Driver 580, in the driver's words.
+_OLDEST_DRIVER: Final = 13_000
 SUCCESS: Final = 0
 INVALID_VALUE: Final = 1
 OUT_OF_MEMORY: Final = 2
 NO_DEVICE: Final = 100
 INVALID_DEVICE: Final = 101
+NOT_FOUND: Final = 500
 NOT_READY: Final = 600
 
 # After these the context does nothing any more: every call fails, and a new process is needed.
@@ -94,6 +97,14 @@ def bindings() -> Any:
         )
     if status != SUCCESS:
         raise failure(driver, status, "initialising the driver")
+    version = int(check(driver, driver.cuDriverGetVersion(), "asking for the driver's version"))
+    if version < _OLDEST_DRIVER:
+        # Functions that are called later would be missing, one by one.
+        raise ExecutionError(
+            f"the NVIDIA driver is one of CUDA {version // 1000}.{version % 1000 // 10}",
+            where="cuda target",
+            remedy="Install driver 580 or newer (CUDA 13.0)",
+        )
     return driver
 
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helios.errors import ContractError
-from helios.runtime.devices.cuda.driver import INVALID_VALUE, DriverError, check, failure
+from helios.phases import Phases
+from helios.runtime.devices.cuda.driver import (
+    INVALID_VALUE,
+    NOT_FOUND,
+    SUCCESS,
+    DriverError,
+    check,
+    failure,
+)
 from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.manifest import (
     CudaArgument,
@@ -26,6 +34,9 @@ from helios.runtime.manifest import (
 # What a function may have without asking for more.
 _SHARED_WITHOUT_ASKING: Final = 48 * 1024
 _REMEDY: Final = "Prepare the core again with this version of Ignition"
+# What the driver says of an image that it can't take, whatever else is right: invalid, for another
+# GPU, of a newer compiler or format.
+_OF_IMAGES: Final = frozenset((1, 200, 209, 218, 222, 223))
 # The compiler appends two addresses to every function, of memory that ours don't use.
 _HIDDEN: Final = (8, 8)
 _MAP_NBYTES: Final = (128, 4, 4, 8, 8)
@@ -61,8 +72,11 @@ def parameter_sizes(arguments: Sequence[CudaArgument]) -> tuple[int, ...]:
 class Functions:
     """The functions of a target, by their index in the manifest."""
 
-    def __init__(self, gpu: Gpu, target: CudaTarget, modules: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, gpu: Gpu, target: CudaTarget, modules: Mapping[str, bytes], phases: Phases
+    ) -> None:
         self._gpu = gpu
+        self._phases = phases
         self._target = target
         self._images = modules
         self._modules: dict[str, Any] = {}
@@ -96,12 +110,14 @@ class Functions:
         status, handle = driver.cuModuleGetFunction(
             self._module(declared.module), declared.function.encode()
         )
-        if status != 0:
+        if status == NOT_FOUND:
             raise ContractError(
                 f"module {declared.module!r} has no function {declared.function!r}",
                 where=where,
                 remedy=_REMEDY,
-            ) from failure(driver, int(status), "looking for a function")
+            )
+        if status != SUCCESS:  # modules may be brought to the GPU no sooner than here
+            raise failure(driver, int(status), f"taking function {declared.function}")
         if declared.shared_nbytes > _SHARED_WITHOUT_ASKING:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             gpu.call(
@@ -141,11 +157,12 @@ class Functions:
         if image is None:
             raise ContractError("is not among the rank's modules", where=f"module {name!r}")
         try:
-            module = self._gpu.call(
-                f"loading module {name}", self._gpu.driver.cuModuleLoadData, image
-            )
+            with self._phases("module_loading"):
+                module = self._gpu.call(
+                    f"loading module {name}", self._gpu.driver.cuModuleLoadData, image
+                )
         except DriverError as error:
-            if error.lost:
+            if error.code not in _OF_IMAGES:
                 raise
             raise ContractError(str(error), where=f"module {name!r}", remedy=_REMEDY) from error
         self._modules[name] = module

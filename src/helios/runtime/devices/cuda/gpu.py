@@ -82,9 +82,14 @@ class Gpu:
         self._context = check(
             driver, driver.cuDevicePrimaryCtxRetain(self.device), "opening a context"
         )
-        self.make_current()
-        self.stream = self._stream()
-        self.copies = self._stream()
+        self._streams: list[Any] = []
+        try:
+            self.make_current()
+            self.stream = self._stream()
+            self.copies = self._stream()
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, doing: str, function: Any, *arguments: Any) -> Any:
         """A call of the driver, checked."""
@@ -108,12 +113,14 @@ class Gpu:
         driver = self.driver
         with suppress(DriverError):
             self.make_current()
-        for stream in (self.stream, self.copies):
+        for stream in self._streams:
             driver.cuStreamDestroy(stream)
         driver.cuDevicePrimaryCtxRelease(self.device)
 
     def _stream(self) -> Any:
-        return self.call("making a stream", self.driver.cuStreamCreate, _NON_BLOCKING)
+        stream = self.call("making a stream", self.driver.cuStreamCreate, _NON_BLOCKING)
+        self._streams.append(stream)
+        return stream
 
     def _name(self) -> str:
         name: bytes = self.call("asking for a name", self.driver.cuDeviceGetName, 256, self.device)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from helios.phases import Phases
 from helios.runtime.device import FRAMES
 from helios.runtime.devices.cuda.arguments import ParameterBlock, ResolvedNode
 from helios.runtime.devices.cuda.driver import SUCCESS, DriverError, failure
@@ -23,8 +24,9 @@ _PROGRAMMATIC_PORT: Final = 1
 class GraphBuilder:
     """Makes the executable graphs of one program after the other."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, phases: Phases) -> None:
         self._gpu = gpu
+        self._phases = phases
         driver = gpu.driver
         self._block = ParameterBlock()
         # One object of each kind, filled anew for every node: making them costs more than a node.
@@ -43,16 +45,21 @@ class GraphBuilder:
         graph = gpu.call("making a graph", driver.cuGraphCreate, 0)
         executables: list[Any] = []
         try:
-            handles = self._add(graph, nodes, name)
+            with self._phases("graph_nodes"):
+                handles = self._add(graph, nodes, name)
             for frame in range(FRAMES):
                 for number, node in enumerate(nodes):
                     if node.values[frame] is not node.values[0]:
                         self._change(handles[number], node, frame, f"{name}, node {number}")
-                executable = gpu.call(
-                    f"instantiating program {name}", driver.cuGraphInstantiate, graph, 0
-                )
+                with self._phases("graph_instantiation"):
+                    executable = gpu.call(
+                        f"instantiating program {name}", driver.cuGraphInstantiate, graph, 0
+                    )
                 executables.append(executable)
-                gpu.call(f"uploading program {name}", driver.cuGraphUpload, executable, gpu.stream)
+                with self._phases("graph_upload"):
+                    gpu.call(
+                        f"uploading program {name}", driver.cuGraphUpload, executable, gpu.stream
+                    )
         except BaseException:
             for executable in executables:
                 driver.cuGraphExecDestroy(executable)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from helios.phases import Phases
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.devices.cuda.arenas import Arenas, aligned
 from helios.runtime.devices.cuda.arguments import ArgumentResolver, ResolvedNode
@@ -56,6 +57,7 @@ class Loader:
         frames: Frames,
         functions: Functions,
         in_place: frozenset[int],
+        phases: Phases,
     ) -> None:
         self._gpu = gpu
         self._plan = plan
@@ -64,7 +66,8 @@ class Loader:
         self._functions = functions
         self._in_place = in_place
         self._resolver = ArgumentResolver(gpu, plan, self._address, self._in_place)
-        self._builder = GraphBuilder(gpu)
+        self._phases = phases
+        self._builder = GraphBuilder(gpu, phases)
         self.tables_nbytes = 0
 
     def load(self, target: CudaTarget, programs: Sequence[Program]) -> list[LoadedProgram]:
@@ -72,13 +75,15 @@ class Loader:
         naming the program and launch that this GPU can't run."""
         stage = self._functions.get(target.stage, STAGE_SIZES, "cuda.stage")
         record = self._functions.get(target.record, RECORD_SIZES, "cuda.record")
-        named: list[tuple[str, list[ResolvedNode]]] = [
-            (program.name, self._nodes(program)) for program in programs
-        ]
+        with self._phases("arguments"):
+            named: list[tuple[str, list[ResolvedNode]]] = [
+                (program.name, self._nodes(program)) for program in programs
+            ]
         named.append(("of calibration", []))
-        used = [moved_buffers(program, self._plan) for program in programs]
-        used.append({kind: [] for kind in BufferClass if kind.framed})
-        tables = self._tables(used)
+        with self._phases("tables"):
+            used = [moved_buffers(program, self._plan) for program in programs]
+            used.append({kind: [] for kind in BufferClass if kind.framed})
+            tables = self._tables(used)
         loaded: list[LoadedProgram] = []
         try:
             for number, (name, nodes) in enumerate(named):

@@ -75,8 +75,10 @@ def _carry(gpu: Gpu, take: Any, pieces: list[NDArray[np.uint8]]) -> None:
     gpu.make_current()
     driver = gpu.driver
     stream = gpu.call("making a stream", driver.cuStreamCreate, 1)
-    events = [gpu.call("making an event", driver.cuEventCreate, _NO_TIMING) for _ in pieces]
+    events: list[Any] = []
     try:
+        for _ in pieces:
+            events.append(gpu.call("making an event", driver.cuEventCreate, _NO_TIMING))
         for number in cycle(range(len(pieces))):
             part = take()
             if part is None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from ignition.kernels.cuda.launches import Fusion, Lowering
 from ignition.kernels.cuda.lowerings import (
+    attention,
     fusions,
     model,
     pages,
@@ -25,7 +26,7 @@ from ignition.kernels.cuda.lowerings import (
 
 LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
     {
-        "attention_f16": model.attention_f16,
+        "attention_f16": attention.attention_f16,
         "commit": requests.commit,
         "copy_rows": pages.copy_rows,
         "count_sampled": sampling_rows.count_sampled,

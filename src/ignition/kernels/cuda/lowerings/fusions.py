@@ -1,8 +1,4 @@
-"""Launches that are done together: rotation, cache and attention of single tokens.
-
-Each returns None where the launches don't belong together, where what is between them is read
-again, or where launches of their own are faster.
-"""
+"""Launches that are done together: projection, rotation, cache and attention of single tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ignition.kernels.cuda import decode, tiles
+from ignition.kernels.cuda import rotated_decode, tiles
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
@@ -22,57 +18,53 @@ from ignition.kernels.cuda.launches import (
     TensorMap,
 )
 from ignition.kernels.cuda.lowerings import projections
-from ignition.kernels.cuda.lowerings.model import (
+from ignition.kernels.cuda.lowerings.attention import (
     PAGE_TOKENS,
+    PARTIALS_LIMIT_NBYTES,
     DecodePlan,
     attention_constants,
     check_attention,
-    page_nbytes,
-    pointer,
-    slot_count,
 )
+from ignition.kernels.cuda.lowerings.model import page_nbytes, pointer, power_of_two, slot_count
 
-# Arguments of `rotate_and_attend` that a projection before it doesn't write.
+# Arguments of `rotate_and_attend` that the projection before it doesn't write.
 _SETTLED: Final = frozenset({"rows", "positions", "slots", "page_table"})
 
 Window = Sequence[NeighbouringLaunch]
 
 
-def _rope_and_attention(window: Window) -> tuple[CudaKernel, ...] | None:
-    """A rotation and the attention that reads it."""
-    kernel = _rotate_and_attend(window, 0, settled=False)
-    return None if kernel is None else (kernel,)
-
-
-def _linear_to_attention(window: Window) -> tuple[CudaKernel, ...] | None:
-    """The same after the projection of queries, keys and values."""
-    kernel = _rotate_and_attend(window, 1, settled=True)
-    if kernel is None:
-        return None
-    return (*projections.linear(window[0].launch), kernel)
-
-
-def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKernel | None:
-    """`rotate_and_attend` for the rotation `window[first]` and the attention after it."""
-    rope, attention = window[first], window[first + 1]
+def _rotated_decode(window: Window) -> tuple[CudaKernel, ...] | None:
+    """A projection, the rotation that reads it and the attention of what was rotated: the first is
+    a launch, the others are one. None where they don't belong together, where what is between them
+    is read again, or where launches of their own are faster."""
+    projection, rope, attention = window
     shared = ("rows", "positions", "slot", "page_table", "k_plane", "v_plane")
     between = rope.places["queries"]
+    plan = DecodePlan.of(attention.launch)
     if (
         "lanes" in attention.launch.operands
         or not tiles.rotation_inside(attention.launch.integers)
+        or plan.partials_nbytes > PARTIALS_LIMIT_NBYTES
         or attention.places["queries"] != between
         or between not in rope.unread
         or any(rope.places[name] != attention.places[name] for name in shared)
-        or (first and rope.places["qkv"] != window[first - 1].places["out"])
+        or rope.places["qkv"] != projection.places["out"]
     ):
         return None
     check_attention(attention.launch)
+    projected = projections.linear(projection.launch)
+    return (*projected, _rotate_and_attend(rope, attention, plan))
+
+
+def _rotate_and_attend(
+    rope: NeighbouringLaunch, attention: NeighbouringLaunch, plan: DecodePlan
+) -> CudaKernel:
+    """The second and third launch of a window."""
     at = attention.launch.integers
-    plan = DecodePlan.of(attention.launch)
     plane = f"tensordesc<fp16[{PAGE_TOKENS}, {at['head_dim']}]>"
     norms = {name: name in rope.launch.operands for name in ("q_norm", "k_norm")}
     request = KernelRequest(
-        decode.rotate_and_attend,
+        rotated_decode.rotate_and_attend,
         {"rows": "*i32", "qkv": "*fp32", "keys": plane, "values": plane}
         | dict.fromkeys(("positions", "slots", "page_table"), "*i32")
         | dict.fromkeys(("inverse_frequency", "q_norm", "k_norm"), "*fp32")
@@ -81,7 +73,7 @@ def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKern
         | dict.fromkeys(("table_pages", "slot_count", "pages"), "i32")
         | dict.fromkeys(("epsilon", "attention_factor", "scale_log2"), "fp32"),
         attention_constants(attention.launch, plan.height)
-        | {"ALONE": plan.workers == 1, "SETTLED": settled}
+        | {"HEIGHT": power_of_two(at["q_heads"] // at["kv_heads"])}
         | {name.upper(): given for name, given in norms.items()},
         num_warps=4,
         num_stages=2,
@@ -94,24 +86,21 @@ def _rotate_and_attend(window: Window, first: int, *, settled: bool) -> CudaKern
         "value_plane": "v_plane",
     }
     values: dict[str, Argument] = {
-        **{argument: At(operand, first) for argument, operand in operands.items()},
-        "keys": TensorMap("k_plane", at["head_dim"], first),
-        "values": TensorMap("v_plane", at["head_dim"], first),
-        "out": At("out", first + 1),
+        **{argument: At(operand, 1) for argument, operand in operands.items()},
+        "keys": TensorMap("k_plane", at["head_dim"], 1),
+        "values": TensorMap("v_plane", at["head_dim"], 1),
+        "out": At("out", 2),
         "table_pages": at["table_pages"],
-        "slot_count": slot_count(at["table_pages"], first),
-        "pages": RowsOf("k_plane", page_nbytes(attention.launch), first),
+        "slot_count": slot_count(at["table_pages"], 1),
+        "pages": RowsOf("k_plane", page_nbytes(attention.launch), 1),
         "epsilon": rope.launch.floats["epsilon"],
         "attention_factor": rope.launch.floats["attention_factor"],
         "scale_log2": attention.launch.floats["scale"] * math.log2(math.e),
-        **plan.scratch,
+        **plan.scratch(kept=True),
     }
-    return CudaKernel(request, plan.grid, values, settled=_SETTLED if settled else frozenset())
+    return CudaKernel(request, plan.grid, values, settled=_SETTLED)
 
-
-_TO_ATTENTION: Final = ("linear", "rope_and_cache_f16", "attention_f16")
 
 FUSIONS: Final[tuple[Fusion, ...]] = (
-    Fusion(_TO_ATTENTION, _linear_to_attention),
-    Fusion(_TO_ATTENTION[1:], _rope_and_attention),
+    Fusion(("linear", "rope_and_cache_f16", "attention_f16"), _rotated_decode),
 )

@@ -1,0 +1,55 @@
+"""Splits of a row's context that several CTAs share: which there are, and their results.
+
+A split's result is kept in scratch: maximum, sum and weighted values of each query head, f32. Who
+folds them does it in ascending order, so that it doesn't matter who attended to which.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ignition.kernels.cuda.attention_blocks import empty, fold
+
+
+@triton.jit
+def context(
+    last, slot, table_pages, slot_count, PAGE: tl.constexpr, SPLIT: tl.constexpr,
+    WINDOW: tl.constexpr,
+):  # fmt: skip
+    """End and oldest token of what a row at position `last` sees, its first split and the one
+    after its last: one split at least, which for an inert row is empty."""
+    end = tl.minimum(last + 1, table_pages * PAGE)
+    if (slot < 0) | (slot >= slot_count):
+        end = 0
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(end - WINDOW, 0)
+    first_split = oldest // SPLIT
+    return end, oldest, first_split, tl.maximum(tl.cdiv(end, SPLIT), first_split + 1)
+
+
+@triton.jit
+def keep(to, maximum, total, mixed, live, ROWS: tl.constexpr, D: tl.constexpr):
+    """Stores a split's result."""
+    to += tl.arange(0, ROWS) * (D + 2)
+    tl.store(to, maximum, mask=live)
+    tl.store(to + 1, total, mask=live)
+    tl.store(to[:, None] + 2 + tl.arange(0, D)[None, :], mixed, mask=live[:, None])
+
+
+@triton.jit
+def fold_kept(kept, splits, live, GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr):
+    """Sum and weighted values of kept splits, folded in ascending order."""
+    maximum, total, mixed = empty(ROWS, D)
+    row = kept + tl.arange(0, ROWS) * (D + 2)
+    column = tl.arange(0, D)[None, :]
+    for _ in range(splits):
+        maximum, total, mixed = fold(
+            maximum, total, mixed,
+            tl.load(row, mask=live, other=0.0),
+            tl.load(row + 1, mask=live, other=0.0),
+            tl.load(row[:, None] + 2 + column, mask=live[:, None], other=0.0),
+        )  # fmt: skip
+        row += GROUP * (D + 2)
+    return total, mixed
