@@ -1,12 +1,10 @@
 """Projections of many rows whose warps share the work: one brings blocks, two groups multiply.
 
-The order of an output's sum and the epilogues' arithmetic are `projection.project_many`'s, and so
-are the bits. What differs is who waits for whom: blocks come through tensor maps into a ring that
-runs on from tile to tile, each group of four warps keeps products in flight while it waits for the
-next block, and with `IN_TURNS` the groups take tiles alternately, so that one's epilogue passes
-beside the other's products.
-
-Without turns a tile is 2 · `BM` rows, `BM` for each group; with turns it is `BM`.
+The order of an output's sum and the epilogues' arithmetic are `projection.project_many`'s for a
+matrix in one part, and so are the bits. What differs is who waits for whom: blocks come through
+tensor maps into a ring that runs on from tile to tile, each group of four warps keeps products in
+flight while it waits for the next block, and the groups take tiles in turns, so that one's epilogue
+passes beside the other's products.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ from ignition.kernels.cuda.projection_stores import finish_in_parts
 
 @gluon.jit
 def project_in_groups(
-    rows, x, w, bias, out, N: gl.constexpr, K: gl.constexpr, PARTS: gl.constexpr,
-    BN: gl.constexpr, BM: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr,
-    IN_TURNS: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr, BIAS: gl.constexpr,
+    rows, x, w, bias, out, N: gl.constexpr, K: gl.constexpr, BN: gl.constexpr, BM: gl.constexpr,
+    BK: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
+    BIAS: gl.constexpr,
 ):  # fmt: skip
     """Any grid of one axis; more than a CTA for each multiprocessor or tile is of no use.
 
-    `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK].
+    `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK], so K
+    is a multiple of 8; `projection` has the shapes and the values of `EPILOGUE`.
     `GROUP` row tiles pass over the weights together, so that both operands stay in the L2 cache.
     """
-    SHARES: gl.constexpr = 1 if IN_TURNS else 2  # groups that share a tile
-    x_blocks = gl.allocate_shared_memory(gl.bfloat16, [STAGES * SHARES, BM, BK], x.layout)
+    x_blocks = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BM, BK], x.layout)
     w_blocks = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BN, BK], w.layout)
     barrier: gl.constexpr = mbarrier.MBarrierLayout()
     there = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
@@ -45,15 +43,15 @@ def project_in_groups(
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], barrier)
     for stage in gl.static_range(STAGES):
         mbarrier.init(there.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=SHARES)
+        mbarrier.init(free.index(stage), count=1)
     mbarrier.init(turns.index(0), count=1)
     mbarrier.init(turns.index(1), count=1)
     fence_async_shared()
     gdc_wait()
     live = gl.load(rows)
     shared = (x_blocks, w_blocks, there, free, turns)
-    blocks: gl.constexpr = (BM, BN, BK, STAGES, IN_TURNS, GROUP)
-    matrix: gl.constexpr = (N, K, PARTS, EPILOGUE, BIAS)
+    blocks: gl.constexpr = (BM, BN, BK, STAGES, GROUP)
+    matrix: gl.constexpr = (N, K, EPILOGUE, BIAS)
     gl.warp_specialize(
         [
             (_multiply, (bias, out, live, shared, 0, blocks, matrix)),
@@ -67,14 +65,14 @@ def project_in_groups(
 
 @gluon.jit
 def _place(
-    tile, tiles_m, TILE: gl.constexpr, BN: gl.constexpr, N: gl.constexpr, GROUP: gl.constexpr
+    tile, tiles_m, BM: gl.constexpr, BN: gl.constexpr, N: gl.constexpr, GROUP: gl.constexpr
 ):
     """First row and first output of a tile."""
     per_group: gl.constexpr = GROUP * ((N + BN - 1) // BN)
     group = tile // per_group
     inside = tile % per_group
     size = gl.minimum(tiles_m - group * GROUP, GROUP)
-    return (group * GROUP + inside % size) * TILE, inside // size * BN
+    return (group * GROUP + inside % size) * BM, inside // size * BN
 
 
 @gluon.jit
@@ -92,41 +90,37 @@ def _bring(x, w, out, live, shared, BLOCKS: gl.constexpr, MATRIX: gl.constexpr):
     BN: gl.constexpr = BLOCKS[1]
     BK: gl.constexpr = BLOCKS[2]
     STAGES: gl.constexpr = BLOCKS[3]
-    GROUP: gl.constexpr = BLOCKS[5]
+    GROUP: gl.constexpr = BLOCKS[4]
     N: gl.constexpr = MATRIX[0]
     K: gl.constexpr = MATRIX[1]
-    EPILOGUE: gl.constexpr = MATRIX[3]
-    SHARES: gl.constexpr = 1 if BLOCKS[4] else 2
-    TILE: gl.constexpr = SHARES * BM
+    EPILOGUE: gl.constexpr = MATRIX[2]
     COUNT: gl.constexpr = (K + BK - 1) // BK
     AHEAD: gl.constexpr = 8 if COUNT >= 8 else COUNT
-    NBYTES: gl.constexpr = (TILE + BN) * BK * 2
-    tiles_m = (live + TILE - 1) // TILE
+    NBYTES: gl.constexpr = (BM + BN) * BK * 2
+    tiles_m = (live + BM - 1) // BM
     tiles = tiles_m * ((N + BN - 1) // BN)
     stage = gl.to_tensor(0)
     phase = gl.to_tensor(1)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        first_row, first_output = _place(tile, tiles_m, TILE, BN, N, GROUP)
+        first_row, first_output = _place(tile, tiles_m, BM, BN, N, GROUP)
         for block in range(COUNT):
             mbarrier.wait(free.index(stage), phase)
             full = there.index(stage)
             mbarrier.expect(full, NBYTES)
             k = block * BK
-            for share in gl.static_range(SHARES):
-                place = x_blocks.index(stage * SHARES + share)
-                tma.async_load(x, [first_row + share * BM, k], full, place)
+            tma.async_load(x, [first_row, k], full, x_blocks.index(stage))
             tma.async_load(w, [first_output, k], full, w_blocks.index(stage))
             stage, phase = _following(stage, phase, STAGES)
             if EPILOGUE == 2:  # noqa: SIM102 (one of the two is known to the compiler)
                 if block >= COUNT - AHEAD:
                     piece = block - (COUNT - AHEAD)
-                    _ask(out, first_row, first_output, live, piece, N, TILE, BN, AHEAD)
+                    _ask(out, first_row, first_output, live, piece, N, BM, BN, AHEAD)
     gdc_launch_dependents()
 
 
 @gluon.jit
 def _ask(
-    out, first_row, first_output, live, piece, N: gl.constexpr, TILE: gl.constexpr,
+    out, first_row, first_output, live, piece, N: gl.constexpr, BM: gl.constexpr,
     BN: gl.constexpr, PIECES: gl.constexpr,
 ):  # fmt: skip
     """Brings a piece of the residual that a tile will be added to into the L2 cache."""
@@ -135,9 +129,9 @@ def _ask(
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     thread = gl.arange(0, 32, layout=layout)
     column = first_output + thread % LINES * 32
-    for step in gl.static_range((TILE // EACH + PIECES - 1) // PIECES):
+    for step in gl.static_range((BM // EACH + PIECES - 1) // PIECES):
         row = first_row + (step * PIECES + piece) * EACH + thread // LINES
-        wanted = (row < live) & (column < N) & (row < first_row + TILE)
+        wanted = (row < live) & (column < N) & (row < first_row + BM)
         gl.inline_asm_elementwise(
             "{ .reg .pred p; setp.ne.s32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
             "=r,l,r", [out + row.to(gl.int64) * N + column, wanted.to(gl.int32)],
@@ -149,71 +143,51 @@ def _ask(
 def _multiply(
     bias, out, live, shared, INDEX: gl.constexpr, BLOCKS: gl.constexpr, MATRIX: gl.constexpr
 ):
-    """One group's tiles or halves of tiles, from the first product to the output."""
+    """One group's tiles, every other one of its CTA's, from the first product to the output."""
     x_blocks, w_blocks, there, free, turns = shared
     BM: gl.constexpr = BLOCKS[0]
     BN: gl.constexpr = BLOCKS[1]
     BK: gl.constexpr = BLOCKS[2]
     STAGES: gl.constexpr = BLOCKS[3]
-    IN_TURNS: gl.constexpr = BLOCKS[4]
-    GROUP: gl.constexpr = BLOCKS[5]
+    GROUP: gl.constexpr = BLOCKS[4]
     N: gl.constexpr = MATRIX[0]
     K: gl.constexpr = MATRIX[1]
-    PARTS: gl.constexpr = MATRIX[2]
-    SHARES: gl.constexpr = 1 if IN_TURNS else 2
-    SHARE: gl.constexpr = 0 if IN_TURNS else INDEX
-    TILE: gl.constexpr = SHARES * BM
     COUNT: gl.constexpr = (K + BK - 1) // BK
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
-    tiles_m = (live + TILE - 1) // TILE
+    tiles_m = (live + BM - 1) // BM
     tiles = tiles_m * ((N + BN - 1) // BN)
-    STEP: gl.constexpr = 2 if IN_TURNS else 1
-    start = gl.program_id(0)
-    block_number = gl.to_tensor(0)
-    if IN_TURNS:
-        start += INDEX * gl.num_programs(0)
-        block_number += INDEX * COUNT
+    start = gl.program_id(0) + INDEX * gl.num_programs(0)
+    block_number = gl.to_tensor(INDEX * COUNT)
     stage = block_number % STAGES
     phase = (block_number // STAGES) & 1
     turn = gl.to_tensor(1 - INDEX)
-    for tile in range(start, tiles, STEP * gl.num_programs(0)):
-        first_row, first_output = _place(tile, tiles_m, TILE, BN, N, GROUP)
-        if IN_TURNS:
-            # Blocks that the other group waits for come first, so its parities are past.
-            mbarrier.wait(turns.index(INDEX), turn)
-            turn ^= 1
-        total = gl.zeros([BM, BN], gl.float32, SUMS)
-        for part in range(PARTS):
-            sums = gl.zeros([BM, BN], gl.float32, SUMS)
+    for tile in range(start, tiles, 2 * gl.num_programs(0)):
+        first_row, first_output = _place(tile, tiles_m, BM, BN, N, GROUP)
+        # Blocks that the other group waits for come first, so its parities are past.
+        mbarrier.wait(turns.index(INDEX), turn)
+        turn ^= 1
+        sums = gl.zeros([BM, BN], gl.float32, SUMS)
+        mbarrier.wait(there.index(stage), phase)
+        products = w_blocks.index(stage).permute((1, 0))
+        sums = warpgroup_mma(x_blocks.index(stage), products, sums, use_acc=False, is_async=True)
+        sums = warpgroup_mma_wait(1, deps=[sums])
+        before = stage
+        stage, phase = _following(stage, phase, STAGES)
+        for _ in range(COUNT - 1):
             mbarrier.wait(there.index(stage), phase)
             products = w_blocks.index(stage).permute((1, 0))
-            sums = warpgroup_mma(
-                x_blocks.index(stage * SHARES + SHARE), products, sums, use_acc=False, is_async=True
-            )
+            sums = warpgroup_mma(x_blocks.index(stage), products, sums, is_async=True)
             sums = warpgroup_mma_wait(1, deps=[sums])
+            mbarrier.arrive(free.index(before), count=1)
             before = stage
             stage, phase = _following(stage, phase, STAGES)
-            for _ in range(COUNT // PARTS - 1):
-                mbarrier.wait(there.index(stage), phase)
-                products = w_blocks.index(stage).permute((1, 0))
-                sums = warpgroup_mma(
-                    x_blocks.index(stage * SHARES + SHARE), products, sums, is_async=True
-                )
-                sums = warpgroup_mma_wait(1, deps=[sums])
-                mbarrier.arrive(free.index(before), count=1)
-                before = stage
-                stage, phase = _following(stage, phase, STAGES)
-            if IN_TURNS:
-                mbarrier.arrive(turns.index(1 - INDEX), count=1, pred=part == PARTS - 1)
-            sums = warpgroup_mma_wait(0, deps=[sums])
-            mbarrier.arrive(free.index(before), count=1)
-            total = total + sums if PARTS > 1 else sums
-        if IN_TURNS:
-            # The other group's blocks lie between this tile's and the next one's.
-            block_number += 2 * COUNT
-            stage = block_number % STAGES
-            phase = (block_number // STAGES) & 1
+        mbarrier.arrive(turns.index(1 - INDEX), count=1)
+        sums = warpgroup_mma_wait(0, deps=[sums])
+        mbarrier.arrive(free.index(before), count=1)
+        # The other group's blocks lie between this tile's and the next one's.
+        block_number += 2 * COUNT
+        stage = block_number % STAGES
+        phase = (block_number // STAGES) & 1
         finish_in_parts(
-            total, bias, out, first_row + SHARE * BM, first_output, live, BM, BN, N, MATRIX[3],
-            MATRIX[4],
-        )  # fmt: skip
+            sums, bias, out, first_row, first_output, live, BM, BN, N, MATRIX[2], MATRIX[3]
+        )
