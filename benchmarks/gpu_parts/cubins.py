@@ -90,13 +90,11 @@ def _projection_request(v: Projection) -> KernelRequest:
         "BIAS": False,
     }
     if v.kind == "groups":
-        rows = v.rows_block if v.turns else v.rows_block // 2
-        arguments["x"] = f"tensordesc<bf16[{rows}, {v.width_block}]>"
+        arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
         arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
         for name in ("SPLITS", "ROWS_FIRST"):
             del constants[name]
-        constants |= {"PARTS": v.splits, "BM": rows, "STAGES": v.stages}
-        constants |= {"IN_TURNS": v.turns, "GROUP": 8}
+        constants |= {"STAGES": v.stages, "GROUP": 8}
         return KernelRequest(project_in_groups, arguments, constants, v.warps, 1)
     if v.kind == "few":
         function = projection.project_few

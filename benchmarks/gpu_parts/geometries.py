@@ -29,7 +29,7 @@ class Geometry:
         mixed = self.q_heads * self.head_dim
         qkv = mixed + 2 * self.kv_heads * self.head_dim
         return {
-            "qkv": (qkv, self.hidden, BF16),
+            "qkv": (qkv, self.hidden, F32),
             "output": (self.hidden, mixed, ADD),
             "gate_up": (2 * self.inner, self.hidden, SILU_MUL),
             "down": (self.hidden, self.inner, ADD),
@@ -48,18 +48,10 @@ LONGEST: Final = 8192 + 512  # tokens a request, in the attention measurement
 ENDLESS: Final = 1 << 30  # a split that nothing reaches the end of: no splits
 
 
-# Of `projection_warps`: rows and outputs of a tile, stages, whether groups take turns.
-GROUP_TILES: Final = (
-    (128, 256, 4, False),
-    (256, 128, 4, False),
-    (128, 128, 6, False),
-    (256, 64, 5, False),
-    (128, 64, 8, False),
-    (128, 128, 6, True),
-    (64, 256, 5, True),
-    (128, 64, 8, True),
-    (64, 128, 8, True),
-)
+_HEAD_OUTPUTS: Final = 1 << 15  # from here on a matrix is a head
+
+# Of `projection_warps`: rows and outputs of a tile, inputs of a block, stages.
+GROUP_TILES: Final = ((128, 128, 64, 6), (64, 128, 64, 8))
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,6 @@ class Projection:
 
     `kind`: few, many or groups (of warps, `projection_warps`). `rows_first`: rows are the 64-row
     operand of wgmma, not weights. `flatten`: a CTA loads for its next tile while it finishes one.
-    `turns`: groups have a tile each.
     """
 
     kind: str
@@ -83,14 +74,13 @@ class Projection:
     warps: int
     stages: int
     flatten: bool = False
-    turns: bool = False
 
     @property
     def label(self) -> str:
         """For tables: rows x outputs x width of a block."""
         first = "rows" if self.rows_first else "weights"
         return (
-            f"{self.kind}{' turns' * self.turns}{' flat' * self.flatten} {first} first "
+            f"{self.kind}{' flat' * self.flatten} {first} first "
             f"{self.rows_block}x{self.outputs_block}x{self.width_block}"
             f" split {self.splits} warps {self.warps} stages {self.stages}"
         )
@@ -139,7 +129,7 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
         (1, True, 128, 128, 64, 8, 4, False),
         persistent,
     ]
-    if epilogue != F32:
+    if outputs < _HEAD_OUTPUTS:
         # The first is too narrow for wgmma and uses the older mma.sync.
         few += [(1, False, 16, 32, k, 8), (1, True, 64, 32, k, 8)]
         many += [
@@ -148,10 +138,7 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
             (1, False, 256, 128, 64, 8, 4, False),
             (1, True, 128, 128, 64, 8, 4, True),
         ]
-    groups = [] if epilogue == F32 else [(1, *tile) for tile in GROUP_TILES]
     if outputs <= 1024 and width >= 3072:
-        # Two accumulators: half of the largest tile.
-        groups += [(4, *tile) for tile in GROUP_TILES if tile[0] * tile[1] * (1 + tile[3]) <= 16384]
         few += [(4, *tile) for tile in (*narrow, (False, 64, 64, k, 6))]
         many += [(4, True, 64, 64, 128, 4, 6, False), (4, True, 128, 128, 64, 8, 4, False)]
     return [
@@ -164,8 +151,8 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
             for splits, first, rows, columns, block, warps, stages, flat in many
         ),
         *(
-            Projection("groups", *shape, splits, True, rows, columns, 64, 4, stages, True, turns)
-            for splits, rows, columns, stages, turns in groups
+            Projection("groups", *shape, 1, True, rows, columns, block, 4, stages, True)
+            for rows, columns, block, stages in GROUP_TILES
         ),
     ]
 

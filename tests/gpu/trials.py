@@ -85,7 +85,8 @@ class Company:
     @property
     def name(self) -> str:
         """Of the run."""
-        return f"{len(self.rows)} rows of {self.capacity}, first {self.rows[0]}"
+        first = f", first {self.rows[0]}" if self.rows else ""
+        return f"{len(self.rows)} rows of {self.capacity}{first}"
 
 
 def in_company(

@@ -54,8 +54,8 @@ def in_groups() -> KernelRequest:
         projection_warps.project_in_groups,
         {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[128, 64]>"}
         | {"bias": "*fp32", "out": "*fp32"},
-        {"N": 256, "K": 512, "PARTS": 2, "BN": 128, "BM": 64, "BK": 64, "STAGES": 4}
-        | {"IN_TURNS": True, "GROUP": 8, "EPILOGUE": projection.ADD, "BIAS": True},
+        {"N": 256, "K": 512, "BN": 128, "BM": 64, "BK": 64, "STAGES": 4, "GROUP": 8}
+        | {"EPILOGUE": projection.ADD, "BIAS": True},
         num_warps=4,
         num_stages=1,
     )

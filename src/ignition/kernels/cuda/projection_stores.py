@@ -35,7 +35,9 @@ def finish_in_parts(
         left, right = parts
         parts = _halves(left, BM, BN // 2) + _halves(right, BM, BN // 2)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, PART, 16])
-    if EPILOGUE == 2:
+    # A part's residual comes while the one before is added, where registers are left for both.
+    EARLY: gl.constexpr = N % 64 == 0 and not BIAS
+    if EPILOGUE == 2 and EARLY:
         at, inside = _address(out, first_row, first_output, live, BM, PART, N, layout)
         residual = gl.load(at, mask=inside, other=0.0)
         for piece in gl.static_range(PARTS):
@@ -46,9 +48,7 @@ def finish_in_parts(
                 column = first_output + (piece + 1) * PART
                 at, inside = _address(out, first_row, column, live, BM, PART, N, layout)
                 residual = gl.load(at, mask=inside, other=0.0)
-            column = first_output + piece * PART
-            part = _biased(parts[piece], bias, column, N, PART, layout, BIAS)
-            gl.store(last_at, part + last, mask=last_inside)
+            gl.store(last_at, parts[piece] + last, mask=last_inside)
     else:
         for piece in gl.static_range(PARTS):
             column = first_output + piece * PART
@@ -62,6 +62,8 @@ def finish_in_parts(
                 _put(part, out, first_row, column, live, BM, PART, N)
             else:
                 at, inside = _address(out, first_row, column, live, BM, PART, N, layout)
+                if EPILOGUE == 2:
+                    part += gl.load(at, mask=inside, other=0.0)
                 gl.store(at, part, mask=inside)
 
 

@@ -64,9 +64,7 @@ def project_in_groups(
 
 
 @gluon.jit
-def _place(
-    tile, tiles_m, BM: gl.constexpr, BN: gl.constexpr, N: gl.constexpr, GROUP: gl.constexpr
-):
+def _place(tile, tiles_m, BM: gl.constexpr, BN: gl.constexpr, N: gl.constexpr, GROUP: gl.constexpr):
     """First row and first output of a tile."""
     per_group: gl.constexpr = GROUP * ((N + BN - 1) // BN)
     group = tile // per_group
