@@ -1,6 +1,6 @@
 """Host work of a round: everything between the end of one wait and the start of the next.
 
-    python benchmarks/host.py [CORE --accept NAMESPACE]
+    python benchmarks/host.py [CORE --accept NAMESPACE] [--ranks N]
 
 Serves decode rounds through the worker's loop, the packer and a local socket, on a device that
 computes nothing: its programs answer from a script while the worker waits, and that time isn't
@@ -25,6 +25,7 @@ from helios import collector
 from helios.core import OpenedCore, open_core
 from helios.runtime.devices.scripted import ScriptedDevice
 from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.rank_group import RankGroup
 from helios.runtime.targets import deployed_rank, read_manifest
 from helios.worker.channel import SocketChannel, encode_batch
 from helios.worker.messages import Sampling, Submit
@@ -75,17 +76,22 @@ class TurnTrace:
             self.steps[step].append((ended_ns - began_ns) / 1e3)
 
 
-def measure(core: OpenedCore, lanes: int, rounds: int) -> TurnTrace:
-    """Serves `lanes` requests for `rounds` rounds."""
+def measure(core: OpenedCore, lanes: int, rounds: int, ranks: int) -> TurnTrace:
+    """Serves `lanes` requests for `rounds` rounds, on so many ranks that are all alike."""
     client, theirs = socket.socketpair()
     rank = deployed_rank(core, "cpu")
     manifest = read_manifest(core, rank)
     device = HostDevice(core.contract, manifest, lambda slot, position: _TOKEN)
     device.client, device.last = client, rounds
     weights = {name: core.map_weights(name, verify=False).content for name in rank.weight_resources}
-    runtime = ModelRuntime(
-        core.contract, manifest, weights, device, Capacities(request_slots=lanes)
-    )
+    devices = [device]
+    for _ in range(1, ranks):
+        devices.append(ScriptedDevice(core.contract, manifest, lambda slot, position: _TOKEN))
+    runtimes = [
+        ModelRuntime(core.contract, manifest, weights, one, Capacities(request_slots=lanes))
+        for one in devices
+    ]
+    runtime = runtimes[0] if ranks == 1 else RankGroup(runtimes)
     greedy = Sampling(0.0, 0, 1.0, 0.0, 0)
     requests = [Submit(i, [i % 97 + 1] * 8, rounds, greedy, [2]) for i in range(lanes)]
     client.sendall(encode_batch(requests))
@@ -123,11 +129,11 @@ def tiny_core(folder: Path, *, slots: int = SLOTS, context: int = 4096) -> Opene
     return open_core(folder / "core", accept="host", allow_unknown_publisher=True)
 
 
-def report(core: OpenedCore, lane_counts: list[int], rounds: int) -> None:
+def report(core: OpenedCore, lane_counts: list[int], rounds: int, ranks: int) -> None:
     """Measures and prints a table."""
     print("lanes  turn µs  (p95)  " + "  ".join(f"{step:>8}" for step in STEPS))
     for lanes in lane_counts:
-        trace = measure(core, lanes, rounds)
+        trace = measure(core, lanes, rounds, ranks)
         p95 = quantiles(trace.turns, n=20)[-1]
         steps = "  ".join(f"{median(trace.steps[step]):8.1f}" for step in STEPS)
         print(f"{lanes:5}  {median(trace.turns):7.1f}  {p95:5.0f}  {steps}", flush=True)
@@ -140,14 +146,15 @@ def main() -> None:
     parser.add_argument("--accept")
     parser.add_argument("--lanes", type=int, nargs="+")
     parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--ranks", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.core is not None:
         core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
-        report(core, arguments.lanes or [1, 8, 32], arguments.rounds)
+        report(core, arguments.lanes or [1, 8, 32], arguments.rounds, arguments.ranks)
         return
     with tempfile.TemporaryDirectory() as folder:
         lanes = arguments.lanes or [1, 8, 32, 64, 128, SLOTS]
-        report(tiny_core(Path(folder)), lanes, arguments.rounds)
+        report(tiny_core(Path(folder)), lanes, arguments.rounds, arguments.ranks)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from gpu_parts.geometries import (
     projection_variants,
 )
 from helios.errors import ContractError
-from ignition.kernels.cuda import attention, projection
+from ignition.kernels.cuda import attention, attention_warps, decode, projection
 from ignition.kernels.cuda.compile import KernelRequest, compile
 from ignition.kernels.cuda.projection_warps import project_in_groups
 
@@ -108,17 +108,17 @@ def _projection_request(v: Projection) -> KernelRequest:
 
 
 def _attention_request(v: Attention) -> KernelRequest:
-    decode = v.kind == "decode"
+    single = v.kind == "decode"
     arguments = {"rows": "*i32"}
-    if not decode:
+    if not single:
         arguments |= {"lanes": "*i32", "query_lengths": "*i32"}
     arguments["q"] = "*fp16"
     arguments |= dict.fromkeys(("keys", "values"), f"tensordesc<fp16[{v.page}, {v.head_dim}]>")
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
-    if decode:
+    if single:
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
-    if not decode:
+    if not single:
         arguments["lane_capacity"] = "i32"
     arguments |= {"table_pages": "i32", "slot_count": "i32", "scale_log2": "fp32"}
     constants = {
@@ -130,6 +130,11 @@ def _attention_request(v: Attention) -> KernelRequest:
         "WINDOW": v.window,
         "ROWS": v.rows,
     }
-    constants |= {"ALONE": False} if decode else {"LANES": 8}
-    function = attention.attend_decode if decode else attention.attend_prefill
+    constants |= {"ALONE": False} if single else {"LANES": 8}
+    if v.groups:
+        del constants["WINDOW"], constants["ROWS"]
+        constants |= {"STAGES": v.stages}
+        function = attention_warps.attend_prefill_in_groups
+        return KernelRequest(function, arguments, constants, v.warps, 1)
+    function = decode.attend_decode if single else attention.attend_prefill
     return KernelRequest(function, arguments, constants, v.warps, v.stages)

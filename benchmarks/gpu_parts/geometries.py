@@ -88,7 +88,10 @@ class Projection:
 
 @dataclass(frozen=True)
 class Attention:
-    """A variant of an attention kernel for one geometry; `kind`: decode or prefill."""
+    """A variant of an attention kernel for one geometry; `kind`: decode or prefill.
+
+    `groups`: warps share the work, one loading for two groups that compute.
+    """
 
     kind: str
     q_heads: int
@@ -100,6 +103,7 @@ class Attention:
     rows: int
     warps: int
     stages: int
+    groups: bool = False
 
     @property
     def label(self) -> str:
@@ -108,6 +112,7 @@ class Attention:
         return (
             f"{self.kind} page {self.page} split {split}"
             f" rows {self.rows} warps {self.warps} stages {self.stages}"
+            f"{' groups' * self.groups}"
         )
 
 
@@ -167,6 +172,8 @@ def attention_variants(geometry: Geometry) -> list[Attention]:
         for rows, warps, stages in ((64, 4, 2), (128, 8, 3))
     ]
     prefill.append((256, 100, 128, 8, 2))
+    for stages in (3, 4):
+        prefill.append((256, 0, 128, 4, stages, True))
     return [
         *(Attention("decode", *heads, PAGE, *variant) for variant in decode),
         *(Attention("prefill", *heads, PAGE, *variant) for variant in prefill),

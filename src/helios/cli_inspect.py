@@ -7,6 +7,7 @@ serving, so it asks for no acceptance: the core's own namespace is taken.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from rich.text import Text
 from helios.contract import PreparedContract
 from helios.contract.json_form import to_json
 from helios.core import OpenedCore, read_folder
+from helios.core.body import DeploymentTarget
 from helios.core.resources import SealedResource
 from helios.runtime.capacities import available_nbytes
 from helios.runtime.inspection import (
@@ -30,7 +32,7 @@ from helios.runtime.inspection import (
     memory_report,
     program_rows,
 )
-from helios.runtime.targets import choose_target, deployed_rank, read_manifest
+from helios.runtime.targets import choose_target, deployed_ranks, ranks_by_manifest, read_manifests
 from helios.wording import counted, escaped, show_name, show_size
 from helios.worker.options import WorkerOptions
 from helios.worker.served_core import asked_capacities, open_served_core
@@ -56,22 +58,33 @@ def inspect_core(options: WorkerOptions, asked: str | None, program: str | None)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     core = _open(options)
     target = choose_target(core, asked)
-    manifest = read_manifest(core, deployed_rank(core, target))
+    manifests = read_manifests(core, deployed_ranks(core, target))
+    # Ranks of one manifest are told of together; others have launches and bytes of their own.
+    ranks = [
+        (manifest, _title(own, len(manifests))) for manifest, own in ranks_by_manifest(manifests)
+    ]
     if program is not None:
-        console.print(_launch_table(program, launch_rows(manifest, program)))
+        for manifest, which in ranks:
+            console.print(_launch_table(program + which, launch_rows(manifest, program)))
         return
-    report = memory_report(manifest, core.contract, asked_capacities(options), available_nbytes())
-    for table in (
-        _core_table(core),
-        _contract_table(core.contract),
-        _resource_table(core),
-        _memory_table(target, report),
-        _program_table(program_rows(manifest, report.request_slots, report.speculative_width)),
-    ):
+    capacities, available = asked_capacities(options), available_nbytes() // len(manifests)
+    for table in (_core_table(core), _contract_table(core.contract), _resource_table(core)):
         console.print(table)
-    functions = function_rows(manifest)
-    if functions:
-        console.print(_function_table(functions))
+    for manifest, which in ranks:
+        report = memory_report(manifest, core.contract, capacities, available)
+        console.print(_memory_table(target + which, report))
+        rows = program_rows(manifest, report.request_slots, report.speculative_width)
+        console.print(_program_table(rows))
+        functions = function_rows(manifest)
+        if functions:
+            console.print(_function_table(functions))
+
+
+def _title(own: Sequence[int], ranks: int) -> str:
+    """The end of a title of what some of several ranks run."""
+    if ranks == 1:
+        return ""
+    return f", {'each of ranks' if len(own) > 1 else 'rank'} {', '.join(map(str, own))}"
 
 
 def _text(text: str) -> Text:
@@ -101,9 +114,14 @@ def _core_table(core: OpenedCore) -> Table:
             ("publisher", _publisher(acceptance.namespace)),
             ("licence", acceptance.licence_terms or "none stated"),
             ("signed by", f"{acceptance.public_key.hex()} ({acceptance.trust})"),
-            ("targets", ", ".join(core.targets)),
+            ("targets", ", ".join(map(_target, core.targets.values()))),
         ],
     )
+
+
+def _target(target: DeploymentTarget) -> str:
+    ranks = len(target.ranks)
+    return target.name if ranks == 1 else f"{target.name} ({ranks} ranks)"
 
 
 def _publisher(namespace: str) -> str:

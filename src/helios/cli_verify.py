@@ -7,6 +7,7 @@ every launch of the replay, and of a round of each program, against the referenc
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
@@ -20,14 +21,14 @@ from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.runtime.capacities import Capacities, least_cache
 from helios.runtime.device import DeviceOptions
 from helios.runtime.every_program import run_every_program
-from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
+from helios.runtime.served import ServedRuntime
 from helios.runtime.targets import (
     CUDA,
     choose_target,
-    deployed_rank,
-    read_manifest,
+    deployed_ranks,
+    read_manifests,
     read_modules,
 )
 from helios.schema import core_pb2
@@ -67,11 +68,11 @@ def verify_core(options: WorkerOptions, target: str | None, *, lockstep: bool = 
     console.print(content_line(verified, worker_count()))
     target = choose_target(core, target)
     device_options = DeviceOptions(options.threads, options.instruction_set, options.device)
-    differ = _differ(core, target, device_options) if lockstep else None
+    differs = _differs(core, target, device_options) if lockstep else ()
     capacities = Capacities(options.request_slots)
     if lockstep:
         # Every program, and little cache: each launch is compared over all of it.
-        manifest = read_manifest(core, deployed_rank(core, target))
+        manifest = read_manifests(core, deployed_ranks(core, target))[0]
         capacities = least_cache(core.contract, manifest, _LOCKSTEP_SNAPSHOTS)
     with NativeModel.load(
         core,
@@ -79,7 +80,7 @@ def verify_core(options: WorkerOptions, target: str | None, *, lockstep: bool = 
         options=device_options,
         capacities=capacities,
         verify_weights=False,
-        device=differ,
+        devices=differs,
     ) as model:
         try:
             _replay(core, model.runtime, console)
@@ -87,13 +88,15 @@ def verify_core(options: WorkerOptions, target: str | None, *, lockstep: bool = 
                 run_every_program(model.runtime)
         except ExecutionError:
             # The launch that went wrong says more than the token that came of it.
-            _refuse_difference(differ)
+            _refuse_difference(differs)
             raise
-    _refuse_difference(differ)
-    if differ is not None:
+    _refuse_difference(differs)
+    if differs:
         programs = counted(len(model.runtime.geometry.programs), "program")
+        ranks = f" on {len(differs)} ranks" if len(differs) > 1 else ""
+        compared = sum(differ.compared for differ in differs)
         console.print(
-            f"lockstep: all {differ.compared} launches of {programs} agree with the reference"
+            f"lockstep: all {compared} launches of {programs}{ranks} agree with the reference"
         )
 
 
@@ -109,23 +112,32 @@ def content_line(verified: Verified, cores: int) -> str:
     return line if alone is None else f"{line}; reading alone gives {alone}"
 
 
-def _differ(core: OpenedCore, target: str, options: DeviceOptions) -> LockstepDevice:
-    """The target's device with the reference beside it. Imported here: it brings the reference."""
-    from helios.runtime.devices.opening import open_device
+def _differs(core: OpenedCore, target: str, options: DeviceOptions) -> tuple[LockstepDevice, ...]:
+    """Each rank's device with the reference beside it. Imported here: it brings the reference."""
+    from helios.runtime.devices.opening import check_devices, open_device
     from helios.runtime.reference.differ import LockstepDevice
 
-    rank = deployed_rank(core, target)
-    cuda = read_manifest(core, rank).cuda
-    return LockstepDevice(open_device(target, options, cuda, read_modules(core, rank)))
+    ranks = deployed_ranks(core, target)
+    manifests = read_manifests(core, ranks)
+    if len(ranks) == 1:
+        own = [options]
+    else:
+        check_devices(target, options, len(ranks))
+        own = [options.of_rank(number, len(ranks)) for number in range(len(ranks))]
+    return tuple(
+        LockstepDevice(open_device(target, its, manifest.cuda, read_modules(core, rank)))
+        for rank, manifest, its in zip(ranks, manifests, own, strict=True)
+    )
 
 
-def _refuse_difference(differ: LockstepDevice | None) -> None:
-    if differ is not None and differ.first_difference is not None:
-        raise ExecutionError(
-            f"this machine computes something else ({differ.first_difference})",
-            where="lockstep",
-            remedy="Compare other instruction sets with --isa, and report the launch",
-        )
+def _refuse_difference(differs: Sequence[LockstepDevice]) -> None:
+    for rank, differ in enumerate(differs):
+        if differ.first_difference is not None:
+            raise ExecutionError(
+                f"this machine computes something else ({differ.first_difference})",
+                where="lockstep" if len(differs) == 1 else f"lockstep, rank {rank}",
+                remedy="Compare other instruction sets with --isa, and report the launch",
+            )
 
 
 def _verify_content(core: OpenedCore, console: Console) -> Verified:
@@ -139,7 +151,7 @@ def _verify_content(core: OpenedCore, console: Console) -> Verified:
         return verify_content(core, lambda nbytes: progress.advance(task, nbytes))
 
 
-def _replay(core: OpenedCore, runtime: ModelRuntime, console: Console) -> None:
+def _replay(core: OpenedCore, runtime: ServedRuntime, console: Console) -> None:
     """Replays the oracle, or says that there is none."""
     oracle = _oracle(core)
     if oracle is None or not oracle.cases:

@@ -71,7 +71,7 @@ def test_a_stored_core_serves_its_recorded_tokens(
 @pytest.mark.clause("CORE-11")
 def test_every_program_of_a_stored_core_runs_as_the_reference_does(stored: StoredCore) -> None:
     device = LockstepDevice(CpuDevice(DeviceOptions(threads=1)))
-    with NativeModel.load(stored.open(), device=device) as model:
+    with NativeModel.load(stored.open(), devices=(device,)) as model:
         run_every_program(model.runtime)
         operations = {program.operation for program in model.runtime.geometry.programs}
     assert device.first_difference is None, str(device.first_difference)

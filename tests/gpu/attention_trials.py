@@ -32,6 +32,8 @@ from tests.native.packings import BF16_FORMAT, F32_FORMAT, encode
 from tests.native.states import i32
 
 _WIDTH: Final = 64  # inputs of the projection before a rotation
+# Rows times query heads from which a prompt's tiles are tall on an H200.
+_TALL_ROWS: Final = 128 * 132
 _CONTEXTS: Final = (1, 64, 65, 0, 256, 257, 300, 30, 511, 700, 128, 2)
 
 
@@ -100,7 +102,7 @@ def _written(
     return plane
 
 
-def _history(rng: np.random.Generator, model: Model, lengths: Sequence[int], window: int) -> Trial:
+def _history(rng: np.random.Generator, model: Model, lengths: list[int], window: int) -> Trial:
     """Prompts whole, in chunks beside one another, alone, and as decoded."""
     whole = _prompts(rng, model, lengths).with_integers(window=window)
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]]).tolist()
@@ -132,6 +134,14 @@ def _history(rng: np.random.Generator, model: Model, lengths: Sequence[int], win
     firsts = [n - 1 for n in lengths[:-1]] + [lengths[-1] // 3]
     counts = [1] * (len(lengths) - 1) + [lengths[-1] - lengths[-1] // 3]
     add("mixed", firsts, counts, sum(counts) + 1, len(lengths))
+    # Room for so many rows that there another kernel is taken: whole, from the last cut on, mixed.
+    roomy = max(-(-_TALL_ROWS // model.q_heads), sum(lengths) + 5)
+    add("roomy", nothing, lengths, roomy, len(lengths))
+    firsts = [edge[2] if edge[2] < edge[3] else 0 for edge in edges]
+    counts = [n - first for n, first in zip(lengths, firsts, strict=True)]
+    add("roomy ends", firsts, counts, roomy, len(lengths) + 30)
+    firsts = [n - 1 for n in lengths[:-1]] + [0]
+    add("roomy mixed", firsts, [1] * (len(lengths) - 1) + lengths[-1:], roomy, len(lengths))
     decoded = {n: a for n, a in whole.operands.items() if n not in ("lanes", "query_length")}
     every = Case(whole.kernel, decoded, {**whole.integers, "lane_capacity": 0}, whole.floats)
     for name, picked in (
@@ -231,6 +241,12 @@ def trials() -> dict[str, Build]:
     found["rotated window"] = partial(_rotated, model=small, window=70)
     found["decode many"] = partial(_decode, model=small, sizes=[32, 128, 200], times=11)
     found["prompts window"] = partial(_history, model=small, lengths=[200, 330], window=100)
+    found["prompts of edges"] = partial(
+        _history, model=small, lengths=[64, 128, 256, 257, 320, 511, 512, 513, 2], window=0
+    )
+    found["prompts of edges 8B"] = partial(
+        _history, model=large, lengths=[63, 65, 192, 255, 256, 385, 640], window=0
+    )
     found["long prompt 135M"] = partial(_long, model=small, tokens=2100)
     found["long prompt 8B"] = partial(_long, model=large, tokens=900)
     heads: dict[str, Any] = {

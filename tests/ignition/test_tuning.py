@@ -130,7 +130,7 @@ def test_a_tuned_core_agrees_with_the_reference_launch_by_launch(cores: tuple[Pa
     device = LockstepDevice(CpuDevice(DeviceOptions(threads=1)))
     core = open_core(cores[0], accept="tests")
     one = Capacities(request_slots=1)
-    with NativeModel.load(core, capacities=one, device=device) as model:
+    with NativeModel.load(core, capacities=one, devices=(device,)) as model:
         greedy_replay(model.runtime, PROMPTS[0], 3)
         assert device.first_difference is None
         measured = sum(len(p.launches) for p in manifest_of(cores[0]).tuning)

@@ -124,6 +124,8 @@ STRUCTURES: list[tuple[str, Change]] = [
         lambda x: setattr(x.cuda.functions[0], "shared_nbytes", 232_449),
     ),
     (f"{NODE}.function", lambda x: setattr(node(x), "function", 3)),
+    (f"{NODE}.function", lambda x: setattr(node(x), "function", 0)),
+    (f"{NODE}.function", lambda x: setattr(node(x), "function", 1)),
     (f"{NODE}.grid", lambda x: node(x).grid.pop()),
     (f"{NODE}.grid", lambda x: node(x).grid.append(1)),
     (f"{NODE}.grid[0]", lambda x: node(x).grid.__setitem__(0, 0)),

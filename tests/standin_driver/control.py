@@ -23,21 +23,21 @@ class Standin:
 
     def fail(self, call: str, error: int, number: int = 1) -> None:
         """The `number`th call from now on gives the error: a driver call by its name, `run` for a
-        graph's execution, `hang` for one that never ends."""
+        graph's execution, `hang` for one that never ends; `run@1` for those on device 1."""
         self._library.standin_fail(call.encode(), error, ctypes.c_long(number))
 
-    def pause(self, whether: bool) -> None:
-        """Keeps launched graphs from running, or runs them."""
-        self._library.standin_pause(int(whether))
+    def pause(self, whether: bool, device: int = 0) -> None:
+        """Keeps launched graphs of a device from running, or runs them."""
+        self._library.standin_pause(device, int(whether))
 
     def take(self, round_ns: int) -> None:
         """Rounds take so long from now on: their sequence is released by then."""
         self._library.standin_round_ns(ctypes.c_long(round_ns))
 
-    def on_round(self, play: Callable[[], None]) -> None:
-        """Called in every graph's execution, before its record."""
+    def on_round(self, play: Callable[[], None], device: int = 0) -> None:
+        """Called in every graph's execution on a device, before its record."""
         self._play = _PLAY(play)
-        self._library.standin_on_round(self._play)
+        self._library.standin_on_round(device, self._play)
 
     @property
     def calls(self) -> dict[str, int]:
@@ -78,7 +78,7 @@ class Standin:
 
     @property
     def taken_nbytes(self) -> int:
-        """Device memory in use."""
+        """Device memory in use, on all devices."""
         return int(self._library.standin_taken())
 
     @property

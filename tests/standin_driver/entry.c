@@ -6,9 +6,17 @@
 
 #include "standin.h"
 
-static Handle context = {CONTEXT};
+static Handle contexts[MAX_DEVICES];
 static int initialised;
-static int retained;
+static int retained[MAX_DEVICES];
+static __thread int current = -1;
+
+int current_device(void) { return current; }
+
+void made(Handle *handle, int kind) {
+  handle->kind = kind;
+  handle->device = current;
+}
 
 EXPORT Result cuInit(unsigned flags) {
   Result error = enter("cuInit");
@@ -28,7 +36,8 @@ EXPORT Result cuDriverGetVersion(int *version) {
 
 static int devices(void) {
   const char *count = getenv("STANDIN_DEVICES");
-  return count ? atoi(count) : 1;
+  int asked = count ? atoi(count) : 1;
+  return asked < MAX_DEVICES ? asked : MAX_DEVICES;
 }
 
 EXPORT Result cuDeviceGetCount(int *count) {
@@ -64,36 +73,41 @@ EXPORT Result cuDeviceGetAttribute(int *value, int attribute, int device) {
   return INVALID_VALUE;
 }
 
-EXPORT Result cuDevicePrimaryCtxRetain(Handle **made, int device) {
-  Result error = enter("cuDevicePrimaryCtxRetain");
+EXPORT Result cuDevicePrimaryCtxRetain(Handle **context, int device) {
+  Result error = enter_on("cuDevicePrimaryCtxRetain", device);
   if (error) return error;
-  retained++;
+  __atomic_fetch_add(&retained[device], 1, __ATOMIC_SEQ_CST);
   held(1);
-  *made = &context;
+  contexts[device] = (Handle){CONTEXT, device};
+  *context = &contexts[device];
   return SUCCESS;
 }
 
 EXPORT Result cuDevicePrimaryCtxRelease(int device) {
-  if (!retained--) violation("a context is released that nobody holds");
+  if (__atomic_fetch_sub(&retained[device], 1, __ATOMIC_SEQ_CST) <= 0)
+    violation("a context is released that nobody holds");
   held(-1);
   return SUCCESS;
 }
 
 EXPORT Result cuCtxSetCurrent(Handle *wanted) {
-  Result error = enter("cuCtxSetCurrent");
+  if (wanted && !is(wanted, CONTEXT)) return INVALID_CONTEXT;
+  Result error = enter_on("cuCtxSetCurrent", wanted ? wanted->device : -1);
   if (error) return error;
-  return !wanted || is(wanted, CONTEXT) ? SUCCESS : INVALID_CONTEXT;
+  current = wanted ? wanted->device : -1;
+  return SUCCESS;
 }
 
-static Result make(Handle **made, int kind) {
-  *made = malloc(sizeof **made);
-  (*made)->kind = kind;
+static Result make(Handle **handle, int kind) {
+  if (current < 0) return INVALID_CONTEXT;
+  *handle = malloc(sizeof **handle);
+  made(*handle, kind);
   held(1);
   return SUCCESS;
 }
 
 static Result destroy(Handle *handle, int kind) {
-  if (!is(handle, kind)) return INVALID_HANDLE;
+  if (!is_here(handle, kind)) return INVALID_HANDLE;
   handle->kind = 0;
   held(-1);
   return SUCCESS;
@@ -113,14 +127,15 @@ EXPORT Result cuStreamDestroy(Handle *stream) {
 EXPORT Result cuStreamQuery(Handle *stream) {
   Result error = enter("cuStreamQuery");
   if (error) return error;
-  return is(stream, STREAM) ? pending() : INVALID_HANDLE;
+  return is_here(stream, STREAM) ? pending(stream->device) : INVALID_HANDLE;
 }
 
 EXPORT Result cuStreamSynchronize(Handle *stream) {
   Result error = enter("cuStreamSynchronize");
   if (error) return error;
-  if (pending()) violation("somebody waits for a stream that doesn't move");
-  return is(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
+  if (is(stream, STREAM) && pending(stream->device))
+    violation("somebody waits for a stream that doesn't move");
+  return is_here(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
 }
 
 EXPORT Result cuEventCreate(Handle **event, unsigned flags) {
@@ -131,13 +146,13 @@ EXPORT Result cuEventCreate(Handle **event, unsigned flags) {
 EXPORT Result cuEventRecord(Handle *event, Handle *stream) {
   Result error = enter("cuEventRecord");
   if (error) return error;
-  return is(event, EVENT) && is(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
+  return is_here(event, EVENT) && is_here(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
 }
 
 EXPORT Result cuEventSynchronize(Handle *event) {
   Result error = enter("cuEventSynchronize");
   if (error) return error;
-  return is(event, EVENT) ? SUCCESS : INVALID_HANDLE;
+  return is_here(event, EVENT) ? SUCCESS : INVALID_HANDLE;
 }
 
 EXPORT Result cuEventDestroy(Handle *event) {

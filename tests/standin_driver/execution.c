@@ -9,14 +9,15 @@
 
 enum { RANGE_NBYTES = 8192, TIMED = 256, MAX_QUEUED = 64 };
 
-static void (*on_round)(void);
-static int paused;
-static Executable *queue[MAX_QUEUED];
-static int queued;
+/* By device. */
+static void (*on_round[MAX_DEVICES])(void);
+static int paused[MAX_DEVICES];
+static Executable *queue[MAX_DEVICES][MAX_QUEUED];
+static int queued[MAX_DEVICES];
 static long rounds;
 static const Executable *latest;
 
-EXPORT void standin_on_round(void (*play)(void)) { on_round = play; }
+EXPORT void standin_on_round(int device, void (*play)(void)) { on_round[device] = play; }
 EXPORT long standin_rounds(void) { return rounds; }
 
 enum { SECOND_NS = 1000000000 };
@@ -29,14 +30,15 @@ static int64_t now(void) {
   return (int64_t)time.tv_sec * SECOND_NS + time.tv_nsec + EPOCH_NS;
 }
 
-/* How long a round takes, and when the last one ends, on this clock. */
-static int64_t round_ns, last_end;
-static int running;
+/* How long a round takes, and by device when the last one ends, on this clock. */
+static int64_t round_ns, last_end[MAX_DEVICES];
+static int running[MAX_DEVICES];
 
 EXPORT void standin_round_ns(long ns) { round_ns = ns; }
 
 typedef struct {
   int64_t *word, sequence, end;
+  int device;
 } Release;
 
 static void *release_later(void *argument) {
@@ -51,14 +53,14 @@ static void *release_later(void *argument) {
          !__atomic_compare_exchange_n(release.word, &found, release.sequence, 0, __ATOMIC_RELEASE,
                                       __ATOMIC_RELAXED)) {
   }
-  __atomic_fetch_sub(&running, 1, __ATOMIC_RELEASE);
+  __atomic_fetch_sub(&running[release.device], 1, __ATOMIC_RELEASE);
   return NULL;
 }
 
 /* Stamps a round and releases its sequence, at once or when its time is over. */
-static void finish(int64_t *times, int64_t *completed, const int64_t *state) {
-  int64_t begin = state[1] > last_end ? state[1] : last_end, end = now();
-  if (round_ns) end = last_end = begin + round_ns;
+static void finish(int64_t *times, int64_t *completed, const int64_t *state, int device) {
+  int64_t begin = state[1] > last_end[device] ? state[1] : last_end[device], end = now();
+  if (round_ns) end = last_end[device] = begin + round_ns;
   times[state[0] % TIMED * 2] = round_ns ? begin : state[1];
   times[state[0] % TIMED * 2 + 1] = end;
   if (!round_ns) {
@@ -66,8 +68,8 @@ static void finish(int64_t *times, int64_t *completed, const int64_t *state) {
     return;
   }
   Release *release = malloc(sizeof *release);
-  *release = (Release){completed, state[0], end};
-  __atomic_fetch_add(&running, 1, __ATOMIC_RELEASE);
+  *release = (Release){completed, state[0], end, device};
+  __atomic_fetch_add(&running[device], 1, __ATOMIC_RELEASE);
   pthread_t thread;
   pthread_create(&thread, NULL, release_later, release);
   pthread_detach(thread);
@@ -76,7 +78,7 @@ static void finish(int64_t *times, int64_t *completed, const int64_t *state) {
 static int64_t *words(const Node *node, int parameter, size_t nbytes) {
   Address address;
   memcpy(&address, node->values[parameter], sizeof address);
-  int64_t *found = host_of(address, nbytes);
+  int64_t *found = host_of(address, nbytes, node->handle.device);
   if (!found) violation("%s: parameter %d is no memory", node->function->name, parameter);
   return found;
 }
@@ -85,7 +87,8 @@ static Result copy(const Node *node) {
   int64_t *table = words(node, 0, node->grid[0] * 3 * sizeof(int64_t));
   if (!table) return 700;
   for (unsigned row = 0; row < node->grid[0]; row++, table += 3) {
-    void *from = host_of(table[0], table[2]), *to = host_of(table[1], table[2]);
+    int device = node->handle.device;
+    void *from = host_of(table[0], table[2], device), *to = host_of(table[1], table[2], device);
     if (table[2] < 0 || table[2] > RANGE_NBYTES || (table[0] | table[1] | table[2]) % 16)
       violation("%s: row %u of the table is against its rules", node->function->name, row);
     if (!table[2]) continue;
@@ -110,32 +113,34 @@ static Result record(const Node *node) {
   if (*(int32_t *)arrivals) violation("record: arrivals aren't zero");
   Result error = copy(node);
   if (error) return error;
-  finish(times, completed, state);
+  finish(times, completed, state, node->handle.device);
   return SUCCESS;
 }
 
 static Result execute(Executable *executable) {
-  Result error = enter("run");
+  int device = executable->handle.device;
+  Result error = enter_on("run", device);
   rounds++;
   latest = executable;
   for (const Node *node = executable->first; node && !error; node = node->next) {
     if (!strcmp(node->function->name, "stage")) {
       error = stage(node);
     } else if (!strcmp(node->function->name, "record")) {
-      if (on_round) on_round();
+      if (on_round[device]) on_round[device]();
       error = record(node);
     }
   }
-  if (error) fail_execution(error);
+  if (error) fail_execution(error, device);
   return SUCCESS; /* a launch's failure is seen by the calls after it */
 }
 
 Result run(Executable *executable) {
+  int device = executable->handle.device;
   /* The injection "hang" leaves everything from here on in the queue. */
-  if (enter("hang")) paused = 1;
-  if (!paused) return execute(executable);
-  if (queued == MAX_QUEUED) return OUT_OF_MEMORY;
-  queue[queued++] = executable;
+  if (enter_on("hang", device)) paused[device] = 1;
+  if (!paused[device]) return execute(executable);
+  if (queued[device] == MAX_QUEUED) return OUT_OF_MEMORY;
+  queue[device][queued[device]++] = executable;
   return SUCCESS;
 }
 
@@ -161,14 +166,14 @@ EXPORT size_t standin_parameter(int number, int parameter, void *into) {
   return node->function->sizes[parameter];
 }
 
-Result pending(void) {
-  return queued || __atomic_load_n(&running, __ATOMIC_ACQUIRE) ? NOT_READY : SUCCESS;
+Result pending(int device) {
+  return queued[device] || __atomic_load_n(&running[device], __ATOMIC_ACQUIRE) ? NOT_READY : SUCCESS;
 }
 
-/* While it is paused, launches wait; they run, in order, when it isn't any more. */
-EXPORT void standin_pause(int whether) {
-  paused = whether;
+/* While a device is paused, launches wait; they run, in order, when it isn't any more. */
+EXPORT void standin_pause(int device, int whether) {
+  paused[device] = whether;
   if (whether) return;
-  for (int i = 0; i < queued; i++) execute(queue[i]);
-  queued = 0;
+  for (int i = 0; i < queued[device]; i++) execute(queue[device][i]);
+  queued[device] = 0;
 }

@@ -34,7 +34,7 @@ static void forget_values(Node *node) {
 
 static Result take(Node *node, const KernelParameters *given) {
   Function *function = given->function;
-  if (!is(function, FUNCTION) || !is(function->module, MODULE)) return INVALID_HANDLE;
+  if (!is_here(function, FUNCTION) || !is_here(function->module, MODULE)) return INVALID_HANDLE;
   unsigned long threads = 1;
   for (int axis = 0; axis < 3; axis++) {
     if (!given->grid[axis] || !given->block[axis] || (axis && given->grid[axis] > 65535))
@@ -60,7 +60,7 @@ EXPORT Result cuGraphCreate(Graph **graph, unsigned flags) {
   Result error = enter("cuGraphCreate");
   if (error) return error;
   *graph = calloc(1, sizeof **graph);
-  (*graph)->handle.kind = GRAPH;
+  made(&(*graph)->handle, GRAPH);
   held(1);
   return SUCCESS;
 }
@@ -69,7 +69,7 @@ EXPORT Result cuGraphAddNode(Node **added, Graph *graph, Node *const *dependenci
                              const Edge *edges, size_t count, const NodeParameters *given) {
   Result error = enter("cuGraphAddNode");
   if (error) return error;
-  if (!is(graph, GRAPH)) return INVALID_HANDLE;
+  if (!is_here(graph, GRAPH)) return INVALID_HANDLE;
   if (given->type != KERNEL_NODE || count > 1) return INVALID_VALUE;
   if (count && (!is(dependencies[0], NODE) || dependencies[0] != graph->last)) {
     violation("a node depends on another than the one before it");
@@ -77,7 +77,7 @@ EXPORT Result cuGraphAddNode(Node **added, Graph *graph, Node *const *dependenci
   }
   if (!count && graph->last) violation("a node depends on nothing, but isn't the first");
   Node *node = calloc(1, sizeof *node);
-  node->handle.kind = NODE;
+  made(&node->handle, NODE);
   error = take(node, &given->kernel);
   if (error) {
     free(node);
@@ -117,12 +117,12 @@ static Node *copy_of(const Node *node) {
   return copy;
 }
 
-EXPORT Result cuGraphInstantiateWithFlags(Executable **made, Graph *graph, uint64_t flags) {
+EXPORT Result cuGraphInstantiateWithFlags(Executable **instantiated, Graph *graph, uint64_t flags) {
   Result error = enter("cuGraphInstantiate");
   if (error) return error;
-  if (!is(graph, GRAPH)) return INVALID_HANDLE;
+  if (!is_here(graph, GRAPH)) return INVALID_HANDLE;
   Executable *executable = calloc(1, sizeof *executable);
-  executable->handle.kind = EXECUTABLE;
+  made(&executable->handle, EXECUTABLE);
   Node **at = &executable->first;
   for (Node *node = graph->first; node; node = node->next) {
     *at = copy_of(node);
@@ -130,20 +130,20 @@ EXPORT Result cuGraphInstantiateWithFlags(Executable **made, Graph *graph, uint6
     node->function->module->executables++;
   }
   held(1);
-  *made = executable;
+  *instantiated = executable;
   return SUCCESS;
 }
 
 EXPORT Result cuGraphUpload(Executable *executable, void *stream) {
   Result error = enter("cuGraphUpload");
   if (error) return error;
-  return is(executable, EXECUTABLE) && is(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
+  return is_here(executable, EXECUTABLE) && is_here(stream, STREAM) ? SUCCESS : INVALID_HANDLE;
 }
 
 EXPORT Result cuGraphLaunch(Executable *executable, void *stream) {
   Result error = enter("cuGraphLaunch");
   if (error) return error;
-  if (!is(executable, EXECUTABLE) || !is(stream, STREAM)) return INVALID_HANDLE;
+  if (!is_here(executable, EXECUTABLE) || !is_here(stream, STREAM)) return INVALID_HANDLE;
   return run(executable);
 }
 
@@ -161,8 +161,8 @@ static void free_nodes(Node *node, int instantiated) {
 EXPORT Result cuGraphExecDestroy(Executable *executable) {
   Result error = enter("cuGraphExecDestroy");
   if (error) return error;
-  if (!is(executable, EXECUTABLE)) return INVALID_HANDLE;
-  if (pending()) violation("a graph is destroyed while launches are queued");
+  if (!is_here(executable, EXECUTABLE)) return INVALID_HANDLE;
+  if (pending(executable->handle.device)) violation("a graph is destroyed while launches are queued");
   executable->handle.kind = 0;
   held(-1);
   free_nodes(executable->first, 1);
@@ -172,7 +172,7 @@ EXPORT Result cuGraphExecDestroy(Executable *executable) {
 EXPORT Result cuGraphDestroy(Graph *graph) {
   Result error = enter("cuGraphDestroy");
   if (error) return error;
-  if (!is(graph, GRAPH)) return INVALID_HANDLE;
+  if (!is_here(graph, GRAPH)) return INVALID_HANDLE;
   graph->handle.kind = 0;
   held(-1);
   free_nodes(graph->first, 0);

@@ -44,13 +44,13 @@ EXPORT Result cuModuleLoadData(Module **module, const void *content) {
   size_t entry = number(image + 58, 2), count = number(image + 60, 2);
   const unsigned char *names = image + number(table + number(image + 62, 2) * entry + 24, 8);
   Module *loaded = calloc(1, sizeof *loaded);
-  loaded->handle.kind = MODULE;
+  made(&loaded->handle, MODULE);
   for (size_t i = 0; i < count; i++) {
     const unsigned char *header = table + i * entry;
     const char *name = (const char *)names + number(header, 4);
     if (strncmp(name, ".nv.info.", 9)) continue;
     Function *function = calloc(1, sizeof *function);
-    function->handle.kind = FUNCTION;
+    made(&function->handle, FUNCTION);
     function->module = loaded;
     function->shared_limit = SMALL_SHARED;
     snprintf(function->name, MAX_NAME, "%s", name + 9);
@@ -66,7 +66,7 @@ EXPORT Result cuModuleLoadData(Module **module, const void *content) {
 EXPORT Result cuModuleGetFunction(Function **function, Module *module, const char *name) {
   Result error = enter("cuModuleGetFunction");
   if (error) return error;
-  if (!is(module, MODULE)) return INVALID_HANDLE;
+  if (!is_here(module, MODULE)) return INVALID_HANDLE;
   for (Function *one = module->functions; one; one = one->next)
     if (!strcmp(one->name, name)) {
       *function = one;
@@ -78,7 +78,7 @@ EXPORT Result cuModuleGetFunction(Function **function, Module *module, const cha
 EXPORT Result cuModuleUnload(Module *module) {
   Result error = enter("cuModuleUnload");
   if (error) return error;
-  if (!is(module, MODULE)) return INVALID_HANDLE;
+  if (!is_here(module, MODULE)) return INVALID_HANDLE;
   if (module->executables) violation("a module is unloaded before a graph that launches it");
   module->handle.kind = 0;
   held(-1);
@@ -88,7 +88,7 @@ EXPORT Result cuModuleUnload(Module *module) {
 EXPORT Result cuFuncGetParamInfo(Function *function, size_t index, size_t *offset, size_t *size) {
   Result error = enter("cuFuncGetParamInfo");
   if (error) return error;
-  if (!is(function, FUNCTION)) return INVALID_HANDLE;
+  if (!is_here(function, FUNCTION)) return INVALID_HANDLE;
   if (index >= (size_t)function->parameters) return INVALID_VALUE;
   *offset = function->offsets[index];
   if (size) *size = function->sizes[index];
@@ -98,7 +98,7 @@ EXPORT Result cuFuncGetParamInfo(Function *function, size_t index, size_t *offse
 EXPORT Result cuFuncSetAttribute(Function *function, int attribute, int value) {
   Result error = enter("cuFuncSetAttribute");
   if (error) return error;
-  if (!is(function, FUNCTION) || attribute != 8 || value < 0 || value > 232448)
+  if (!is_here(function, FUNCTION) || attribute != 8 || value < 0 || value > 232448)
     return INVALID_VALUE;
   function->shared_limit = value;
   return SUCCESS;
@@ -107,7 +107,7 @@ EXPORT Result cuFuncSetAttribute(Function *function, int attribute, int value) {
 EXPORT Result cuFuncGetAttribute(int *value, int attribute, Function *function) {
   Result error = enter("cuFuncGetAttribute");
   if (error) return error;
-  if (!is(function, FUNCTION)) return INVALID_HANDLE;
+  if (!is_here(function, FUNCTION)) return INVALID_HANDLE;
   *value = attribute == 8 ? (int)function->shared_limit : 0;
   return SUCCESS;
 }

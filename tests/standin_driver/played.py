@@ -40,7 +40,7 @@ class PlayedCudaDevice(CudaDevice):
         self._rounds: deque[tuple[int, int]] = deque()
         self._loaded = 0
         self.standin = Standin()
-        self.standin.on_round(self._play)
+        self.standin.on_round(self._play, options.ordinal)
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
         super().allocate(plan, weights)

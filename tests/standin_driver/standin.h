@@ -25,12 +25,13 @@ enum {
   NOT_READY = 600,
 };
 
-enum { MAX_PARAMETERS = 64, MAX_NAME = 128, SMALL_SHARED = 48 * 1024 };
+enum { MAX_DEVICES = 8, MAX_PARAMETERS = 64, MAX_NAME = 128, SMALL_SHARED = 48 * 1024 };
 
-/* Every handle begins with the mark of its kind, which is cleared when it is destroyed. */
+/* Every handle begins with the mark of its kind, which is cleared when it is destroyed, and the
+ * device in whose context it was made. */
 enum { CONTEXT = 0x11, STREAM, EVENT, MODULE, FUNCTION, GRAPH, NODE, EXECUTABLE };
 typedef struct {
-  int kind;
+  int kind, device;
 } Handle;
 
 typedef struct Module Module;
@@ -73,22 +74,28 @@ typedef struct {
 } Executable;
 
 /* state.c */
-Result enter(const char *call); /* what every call begins with: injected and sticky errors */
+/* What every call begins with: injected errors, and those that stick to the device. */
+Result enter(const char *call);
+Result enter_on(const char *call, int device);
 int is(const void *handle, int kind);
+/* Likewise, and it is a violation where another device's context is current. */
+int is_here(const void *handle, int kind);
 void violation(const char *format, ...);
-void fail_execution(Result error); /* every later call gives this error */
+void fail_execution(Result error, int device); /* every later call for it gives this error */
 int capability(void);
 void held(int change); /* things that the caller has to give back are more or fewer */
 
 /* memory.c */
-void *host_of(Address address, size_t nbytes); /* NULL where no allocation holds the range */
+/* NULL where no allocation that the device reaches holds the range. */
+void *host_of(Address address, size_t nbytes, int device);
 
 /* execution.c */
 Result run(Executable *executable);
-Result pending(void); /* SUCCESS, NOT_READY */
+Result pending(int device); /* SUCCESS, NOT_READY */
 
 /* entry.c */
-void *find_function(const char *name);
+int current_device(void); /* of the calling thread's context; -1 where none is current */
+void made(Handle *handle, int kind); /* in the current context */
 
 #define EXPORT __attribute__((visibility("default")))
 

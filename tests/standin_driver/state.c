@@ -8,7 +8,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char violations[4096];
-static Result sticky;
+static Result sticky[MAX_DEVICES];
 
 /* How often each call was made since somebody last forgot them; names are literals. */
 enum { MAX_CALLS = 64 };
@@ -24,7 +24,8 @@ static struct {
   long countdown;
 } injected;
 
-/* STANDIN_FAIL=CALL:ERROR:N, where N counts calls from 1. `standin_fail` sets another. */
+/* STANDIN_FAIL=CALL:ERROR:N, where N counts calls from 1; CALL@DEVICE counts those for one device.
+ * `standin_fail` sets another. */
 EXPORT void standin_fail(const char *call, Result error, long countdown) {
   pthread_mutex_lock(&lock);
   snprintf(injected.call, sizeof injected.call, "%s", call);
@@ -43,8 +44,11 @@ __attribute__((constructor)) static void read_environment(void) {
 }
 
 /* The error of this call, if it is the one that was asked for. */
-static Result injected_error(const char *call) {
-  if (injected.countdown < 1 || strcmp(call, injected.call)) return SUCCESS;
+static Result injected_error(const char *call, int device) {
+  char there[80];
+  snprintf(there, sizeof there, "%s@%d", call, device);
+  if (injected.countdown < 1 || (strcmp(call, injected.call) && strcmp(there, injected.call)))
+    return SUCCESS;
   return --injected.countdown ? SUCCESS : injected.error;
 }
 
@@ -73,21 +77,32 @@ EXPORT void standin_forget_calls(void) {
   pthread_mutex_unlock(&lock);
 }
 
-Result enter(const char *call) {
+Result enter_on(const char *call, int device) {
   pthread_mutex_lock(&lock);
   count(call);
-  Result error = sticky ? sticky : injected_error(call);
+  Result error = device < 0 ? SUCCESS : sticky[device];
+  if (!error) error = injected_error(call, device);
   pthread_mutex_unlock(&lock);
   return error;
 }
 
-void fail_execution(Result error) {
+Result enter(const char *call) { return enter_on(call, current_device()); }
+
+void fail_execution(Result error, int device) {
   pthread_mutex_lock(&lock);
-  sticky = error;
+  sticky[device] = error;
   pthread_mutex_unlock(&lock);
 }
 
 int is(const void *handle, int kind) { return handle && ((const Handle *)handle)->kind == kind; }
+
+int is_here(const void *handle, int kind) {
+  if (!is(handle, kind)) return 0;
+  int device = ((const Handle *)handle)->device, current = current_device();
+  if (device == current) return 1;
+  violation("something of GPU %d is used while GPU %d is current", device, current);
+  return 0;
+}
 
 void violation(const char *format, ...) {
   va_list arguments;

@@ -256,7 +256,7 @@ def with_default_share(asked: Capacities, memory: AvailableMemory) -> Capacities
 
 def host_memory() -> AvailableMemory:
     """What devices that compute on the host have."""
-    return AvailableMemory(available_nbytes())
+    return AvailableMemory(available_nbytes(), on_host=True)
 
 
 def available_nbytes() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from helios.dataclass import dataclass
@@ -35,6 +36,13 @@ class DeviceOptions:
     ordinal: int = 0
     round_limit_s: float = 60.0
 
+    def of_rank(self, rank: int, ranks: int) -> DeviceOptions:
+        """Those of one of several ranks: the GPU of its number from `ordinal` on, and its part of
+        the threads."""
+        share, more = divmod(self.thread_count, ranks)
+        threads = max(share + (rank < more), 1)
+        return replace(self, threads=threads, ordinal=self.ordinal + rank)
+
     @property
     def thread_count(self) -> int:
         """The threads that result."""
@@ -45,11 +53,12 @@ class DeviceOptions:
 class AvailableMemory:
     """What a device can still take, in bytes; `holds_weights` says whether weights take some of it,
     `cache_share` which share of what everything else leaves the cache takes where nobody asks for a
-    size (None: what `capacities` says)."""
+    size (None: what `capacities` says). Memory `on_host` is one for all devices that have it."""
 
     nbytes: int
     holds_weights: bool = False
     cache_share: float | None = None
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

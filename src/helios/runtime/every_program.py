@@ -13,7 +13,6 @@ from typing import Final
 
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Operation, ProgramInfo
-from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import (
     LaneAdmission,
     LaneError,
@@ -22,6 +21,7 @@ from helios.runtime.rounds import (
     Round,
     SamplingParameters,
 )
+from helios.runtime.served import ServedRuntime
 
 _MOST_LANES: Final = 3
 _MOST_PROMPT_TOKENS: Final = 5
@@ -38,7 +38,7 @@ _SAMPLINGS: Final = (
 )
 
 
-def run_every_program(runtime: ModelRuntime) -> None:
+def run_every_program(runtime: ServedRuntime) -> None:
     """A round of each program that takes text. Raises ExecutionError where one fails, or where the
     cache can't hold a few tokens."""
     programs = sorted(runtime.geometry.programs, key=lambda p: p.operation in _LATE)
@@ -49,7 +49,7 @@ def run_every_program(runtime: ModelRuntime) -> None:
 class _Exercise:
     """One program and the requests that it is given, each with a slot and pages of its own."""
 
-    def __init__(self, runtime: ModelRuntime, program: ProgramInfo) -> None:
+    def __init__(self, runtime: ServedRuntime, program: ProgramInfo) -> None:
         geometry = runtime.geometry
         self._runtime = runtime
         self._geometry = geometry

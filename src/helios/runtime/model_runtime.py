@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from helios.contract import PreparedContract
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
-from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
-from helios.runtime.device import FRAMES, Device, DeviceOptions, MemoryPlan
-from helios.runtime.devices.opening import DeviceOpening, give_up
+from helios.runtime.device import FRAMES, AvailableMemory, Device, DeviceOptions, MemoryPlan
+from helios.runtime.devices.opening import DeviceOpening, closed_on_failure
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
@@ -32,14 +31,13 @@ from helios.runtime.rounds import Completion, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, read_manifest, read_modules
-from helios.runtime.tuning import StalledError, run_producers
+from helios.runtime.tuning import run_producers
 from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     sequence: int
     program: int
     lanes: int
@@ -60,12 +58,16 @@ class ModelRuntime:
         device: Device,
         capacities: Capacities,
         phases: Phases | None = None,
+        memory: AvailableMemory | None = None,
     ) -> None:
+        """`memory` is what one of several ranks has, whose manifest has then been checked; alone a
+        rank has all of the device's."""
         phases = phases or Phases()
         with phases("checks"):
-            check_manifest(manifest, contract)
+            if memory is None:
+                check_manifest(manifest, contract)
+                memory = device.available_memory()
             check_weights(manifest, {name: view.nbytes for name, view in weights.items()})
-            memory = device.available_memory()
             capacities = with_default_share(capacities, memory)
             selection = select(contract, manifest, capacities, memory.nbytes)
             refuse_unsupported(selection.programs)
@@ -141,12 +143,13 @@ class ModelRuntime:
             modules = read_modules(core, rank)
             check_modules(manifest, modules)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules, device)
+        copied = manifest.cuda is not None and device is None  # to the GPU
         maps: dict[str, WeightMap] = {}
         try:
             try:
                 with phases("weights"):
                     for name in rank.weight_resources:
-                        maps[name] = core.map_weights(name, verify=verify_weights)
+                        maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
             except BaseException:
                 opening.abandon()
                 raise
@@ -191,14 +194,8 @@ class ModelRuntime:
     ) -> ModelRuntime:
         with phases("device"):
             device = opening.take()
-        try:
+        with closed_on_failure(device):
             return cls(contract, manifest, weights, device, capacities or Capacities(), phases)
-        except StalledError:
-            give_up(device)
-            raise
-        except BaseException:
-            device.close()
-            raise
 
     # ------------------------------------------------------------ rounds
 

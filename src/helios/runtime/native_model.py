@@ -1,13 +1,15 @@
 """A core's model, loaded: every rank of one target with its graphs, memory and cache.
 
 `NativeModel.load` is the way from an opened core to something that runs; the worker, the engine
-and `helios verify` use it. What one rank does is `ModelRuntime`'s.
+and `helios verify` use it. What one rank does is `ModelRuntime`'s, what several do in step
+`RankGroup`'s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from helios.core import OpenedCore
 from helios.errors import ContractError
@@ -17,14 +19,17 @@ from helios.runtime.model_runtime import Capacities, DeviceOptions, ModelRuntime
 from helios.runtime.ranks import RankPeers
 from helios.runtime.targets import deployed_ranks
 
+if TYPE_CHECKING:
+    from helios.runtime.rank_group import RankGroup
+
 __all__ = ["Capacities", "DeviceOptions", "NativeModel", "RankPeers"]
 
 
 class NativeModel:
     """Use `load`, as a context manager or with `close`. The owner of all ranks' memory."""
 
-    def __init__(self, ranks: tuple[ModelRuntime, ...]) -> None:
-        self._ranks = ranks
+    def __init__(self, runtime: ModelRuntime | RankGroup) -> None:
+        self._runtime = runtime
 
     @classmethod
     def load(
@@ -36,43 +41,62 @@ class NativeModel:
         capacities: Capacities | None = None,
         peers: RankPeers = RankPeers.THREADS,
         verify_weights: bool = True,
-        device: Device | None = None,
+        devices: Sequence[Device] = (),
     ) -> NativeModel:
-        """Selects graph capacities, loads each rank's resources and backs the cache; `device`
-        replaces the target's own. Raises CoreError, ContractError or ExecutionError; nothing is
-        then left behind."""
+        """Selects graph capacities, loads each rank's resources and backs the cache; `devices`, one
+        a rank, replaces the target's own. Raises CoreError, ContractError or ExecutionError;
+        nothing is then left behind."""
         ranks = deployed_ranks(core, target)
-        if len(ranks) != 1:
-            raise ContractError(
-                f"target {target!r} has {len(ranks)} ranks, which would run as {peers.value};"
-                " this Helios runs one",
-                where=str(core.folder),
-                remedy="Prepare the model for one rank",
+        if len(ranks) == 1:
+            runtime = ModelRuntime.load(
+                core,
+                target=target,
+                options=options,
+                capacities=capacities,
+                verify_weights=verify_weights,
+                device=devices[0] if devices else None,
             )
-        runtime = ModelRuntime.load(
-            core,
-            target=target,
-            options=options,
-            capacities=capacities,
-            verify_weights=verify_weights,
-            device=device,
+            return cls(runtime)
+        if peers is RankPeers.PROCESSES:
+            raise ContractError(
+                f"target {target!r} has {len(ranks)} ranks, which would run as {peers.value} on"
+                " other hosts; this Helios runs ranks of one host alone",
+                where=str(core.folder),
+                remedy=f"Run all of them here, as {RankPeers.THREADS.value}",
+            )
+        # Imported on use: most cores have one rank.
+        from helios.runtime.rank_loading import load_ranks
+
+        return cls(
+            load_ranks(
+                core,
+                target,
+                ranks,
+                options=options or DeviceOptions(),
+                capacities=capacities or Capacities(),
+                verify_weights=verify_weights,
+                devices=devices,
+            )
         )
-        return cls((runtime,))
 
     @property
     def manifests(self) -> tuple[Geometry, ...]:
         """The execution geometry that resulted, rank by rank."""
-        return tuple(runtime.geometry for runtime in self._ranks)
+        return tuple(rank.geometry for rank in self.ranks)
 
     @property
-    def runtime(self) -> ModelRuntime:
-        """The rank that takes rounds."""
-        return self._ranks[0]
+    def ranks(self) -> tuple[ModelRuntime, ...]:
+        """Every rank by itself. Rounds are `runtime`'s to take."""
+        return (self._runtime,) if isinstance(self._runtime, ModelRuntime) else self._runtime.ranks
+
+    @property
+    def runtime(self) -> ModelRuntime | RankGroup:
+        """What takes rounds: the only rank, or all of them in step."""
+        return self._runtime
 
     def close(self) -> None:
         """Drains every rank, then lets go of its memory and weights. Idempotent."""
-        for runtime in self._ranks:
-            runtime.close()
+        self._runtime.close()
 
     def __enter__(self) -> Self:
         return self

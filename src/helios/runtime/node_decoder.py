@@ -76,6 +76,7 @@ class NodeDecoder:
     def __init__(self, buffers: Sequence[Buffer], target: CudaTarget) -> None:
         self._buffers = buffers
         self._functions = len(target.functions)
+        self._ends = (target.stage, target.record)
         # By their bytes, which is faster than by what they hold.
         self._arguments: dict[bytes, CudaArgument] = {}
 
@@ -83,6 +84,9 @@ class NodeDecoder:
         """Node `number` of the launch at the path `launch`."""
         if message.function >= self._functions:
             refuse(f"{launch}.nodes[{number}].function", f"no function {message.function}")
+        if message.function in self._ends:
+            # In the midst of a round it would complete it, or another frame's.
+            refuse(f"{launch}.nodes[{number}].function", "begins and ends rounds, and does no work")
         grid = tuple(message.grid)
         if len(grid) != len(GRID_LIMITS):
             refuse(f"{launch}.nodes[{number}].grid", f"has {len(grid)} extents, not 3")

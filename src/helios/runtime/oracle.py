@@ -17,7 +17,6 @@ import numpy as np
 from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
-from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import (
     Completion,
     LaneAdmission,
@@ -26,6 +25,7 @@ from helios.runtime.rounds import (
     Round,
     SamplingParameters,
 )
+from helios.runtime.served import ServedRuntime
 from helios.schema import core_pb2
 
 LOGITS_BUFFER: Final = "logits"
@@ -46,7 +46,7 @@ class ReplayedToken:
 
 
 def greedy_replay(
-    runtime: ModelRuntime, prompt_tokens: Sequence[int], count: int
+    runtime: ServedRuntime, prompt_tokens: Sequence[int], count: int
 ) -> list[ReplayedToken]:
     """The `count` greedy tokens after a prompt, end-of-sequence tokens ignored. Raises
     ExecutionError where the request can't fit the runtime, a round fails or logits aren't
@@ -55,7 +55,7 @@ def greedy_replay(
 
 
 def greedy_steps(
-    runtime: ModelRuntime, prompt_tokens: Sequence[int], count: int
+    runtime: ServedRuntime, prompt_tokens: Sequence[int], count: int
 ) -> Iterator[ReplayedToken]:
     """As `greedy_replay`, a token at a time: a round runs only when its token is asked for."""
     vocabulary = runtime.geometry.vocabulary_tokens
@@ -71,7 +71,7 @@ def greedy_steps(
         yield ReplayedToken(token, logprob, float(best - second))
 
 
-def check_oracle(runtime: ModelRuntime, oracle: core_pb2.Oracle, cases: int | None = None) -> None:
+def check_oracle(runtime: ServedRuntime, oracle: core_pb2.Oracle, cases: int | None = None) -> None:
     """Replays the first `cases` cases of an oracle (all by default). Raises ExecutionError that
     names the first token or log-probability that isn't the expected one."""
     for index, case in enumerate(oracle.cases[:cases]):
@@ -108,7 +108,7 @@ _MISMATCH_REMEDY: Final = (
 
 
 def _greedy(
-    runtime: ModelRuntime, prompt: Sequence[int], count: int
+    runtime: ServedRuntime, prompt: Sequence[int], count: int
 ) -> Iterator[tuple[int, float]]:
     """Runs INITIALIZE, the prompt in chunks and `count - 1` DECODE rounds; yields each token as
     its round completes, while nothing is in flight."""
@@ -167,7 +167,7 @@ def _pages(geometry: Geometry, tokens: int) -> tuple[int, ...]:
     return tuple(range(needed))
 
 
-def _run(runtime: ModelRuntime, program: ProgramInfo, lane: LaneWork) -> Completion:
+def _run(runtime: ServedRuntime, program: ProgramInfo, lane: LaneWork) -> Completion:
     """Submits a one-lane round and waits for it."""
     sequence = runtime.submit(Round(program.index, (lane,)))
     if not runtime.wait(sequence, _ROUND_TIMEOUT_MS):

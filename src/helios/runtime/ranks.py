@@ -10,6 +10,6 @@ class RankPeers(Enum):
     """How the tensor-parallel peers of a model are reached."""
 
     THREADS = "threads"
-    """All ranks in this process, a thread each."""
+    """Ranks on this host, a device each, all driven by one launching loop."""
     PROCESSES = "processes"
     """Ranks on other hosts, a process each, that connect to this one."""

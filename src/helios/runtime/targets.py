@@ -5,7 +5,7 @@ Used by `NativeModel` and by inspection; nothing is allocated here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -14,6 +14,8 @@ from helios.core.body import RankResources
 from helios.errors import ContractError
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.rank_agreement import check_ranks_agree
+from helios.runtime.rank_errors import naming_rank
 from helios.schema import execution_pb2
 
 CUDA = "cuda"
@@ -65,9 +67,9 @@ def deployed_rank(core: OpenedCore, target: str) -> RankResources:
     ranks = deployed_ranks(core, target)
     if len(ranks) != 1:
         raise ContractError(
-            f"target {target!r} has {len(ranks)} ranks, and this Helios runs one",
+            f"target {target!r} has {len(ranks)} ranks, and this takes one",
             where=str(core.folder),
-            remedy="Prepare the model for one rank",
+            remedy="Load it with NativeModel.load",
         )
     return ranks[0]
 
@@ -83,6 +85,33 @@ def read_manifest(core: OpenedCore, rank: RankResources) -> Manifest:
             f"is no ExecutionManifest ({error})", where=f"resource {rank.manifest_resource!r}"
         ) from error
     return decode_manifest(message)
+
+
+def read_manifests(core: OpenedCore, ranks: Sequence[RankResources]) -> tuple[Manifest, ...]:
+    """The decoded manifests of a target's ranks; those of one resource are one. Raises CoreError,
+    or ContractError, also where two ranks contradict each other; of several, errors name the
+    rank."""
+    if len(ranks) == 1:
+        return (read_manifest(core, ranks[0]),)
+    found: dict[str, Manifest] = {}
+    for number, rank in enumerate(ranks):
+        if rank.manifest_resource not in found:
+            with naming_rank(number):
+                found[rank.manifest_resource] = read_manifest(core, rank)
+    manifests = tuple(found[rank.manifest_resource] for rank in ranks)
+    check_ranks_agree(manifests)
+    return manifests
+
+
+def ranks_by_manifest(
+    manifests: Sequence[Manifest],
+) -> tuple[tuple[Manifest, tuple[int, ...]], ...]:
+    """Each manifest of `read_manifests` once, with the ranks whose it is."""
+    return tuple(
+        (manifest, tuple(rank for rank, other in enumerate(manifests) if other is manifest))
+        for number, manifest in enumerate(manifests)
+        if not any(other is manifest for other in manifests[:number])
+    )
 
 
 def read_modules(core: OpenedCore, rank: RankResources) -> Mapping[str, bytes]:

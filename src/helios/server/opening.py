@@ -39,13 +39,20 @@ def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
         return
     # Only who asks for more than slots pays for reading the manifest.
     from helios.runtime.selection import refuse_unsupported, select
-    from helios.runtime.targets import CUDA, choose_target, deployed_rank, read_manifest
+    from helios.runtime.targets import (
+        CUDA,
+        choose_target,
+        deployed_ranks,
+        ranks_by_manifest,
+        read_manifests,
+    )
 
     target = choose_target(core, options.target)
     if target.startswith(f"{CUDA}:"):
         return  # the GPU's memory is the worker's to ask for
-    manifest = read_manifest(core, deployed_rank(core, target))
-    available = available_nbytes()
-    selection = select(core.contract, manifest, asked, available)
-    refuse_unsupported(selection.programs)
-    check_fits(selection.plan, available, asked)
+    manifests = read_manifests(core, deployed_ranks(core, target))
+    available = available_nbytes() // len(manifests)
+    for manifest, _ in ranks_by_manifest(manifests):
+        selection = select(core.contract, manifest, asked, available)
+        refuse_unsupported(selection.programs)
+        check_fits(selection.plan, available, asked)

@@ -32,7 +32,7 @@ class Capacities(msgspec.Struct, frozen=True):
     cache_pages: Annotated[int, Meta(description="Pages of the attention cache.")]
     page_tokens: Annotated[int, Meta(description="Tokens that a page holds.")]
     cache_nbytes: Annotated[
-        int, Meta(description="Bytes of the attention cache, snapshots included.")
+        int, Meta(description="Bytes of the attention cache on all ranks, snapshots included.")
     ]
     snapshots: Annotated[int, Meta(description="Snapshots that there is room for.")]
     prefix_reuse: Annotated[bool, Meta(description="Prompts may begin from earlier ones.")]
@@ -52,6 +52,7 @@ class LoadedCore(msgspec.Struct, frozen=True):
     contract_version: Annotated[int, Meta(description="Version of the model's contract.")]
     kernel_path: Annotated[str, Meta(description="Target and instruction set of the kernels.")]
     threads: Annotated[int, Meta(description="Compute threads of the worker.")]
+    ranks: Annotated[int, Meta(description="Devices of this host that run every step together.")]
     created: Annotated[int, Meta(description="When it was loaded, Unix time in seconds.")]
     capacities: Annotated[Capacities, Meta(description="What there is room for.")]
 
@@ -103,6 +104,7 @@ def _core(model: ServedModel) -> LoadedCore:
         contract_version=contract.model.version,
         kernel_path=ready.kernel_path,
         threads=ready.threads,
+        ranks=ready.ranks,
         created=model.created,
         capacities=Capacities(
             request_slots=ready.request_slots,

@@ -154,7 +154,8 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     """Start-up is over: the model can serve, with the capacities that resulted. `startup_ms`
     gives each phase's duration, `tiers_nbytes` what each part of the second tier may keep. Times
     in events count from `origin_ns` on time.monotonic_ns's clock; `event_capacity` is what each
-    response's queue holds at the least, `threads` how many compute."""
+    response's queue holds at the least, `threads` how many compute. `cache_nbytes` are of all
+    `ranks` together."""
 
     kernel_path: str
     request_slots: int
@@ -171,6 +172,7 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=16, array_like=True):
     origin_ns: int = 0
     event_capacity: int = 0
     threads: int = 0
+    ranks: int = 1
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=17, array_like=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from helios.errors import ContractError, HeliosError
-from helios.runtime.model_runtime import ModelRuntime
+from helios.runtime.served import ServedRuntime
 from helios.scheduler import can_reuse
 from helios.scheduler.cache.offload import Offload, TierOptions, open_second_tier
 from helios.scheduler.cache.offload.file_format import HEADER_NBYTES
@@ -24,7 +24,7 @@ from helios.worker.options import (
 )
 
 
-def open_tier(options: WorkerOptions, core_digest: str, runtime: ModelRuntime) -> Offload | None:
+def open_tier(options: WorkerOptions, core_digest: str, runtime: ServedRuntime) -> Offload | None:
     """The tier, to be closed before the runtime; None where none is asked for. `core_digest` is the
     hex digest of the opened core. Raises ContractError where the core can't reuse anything,
     HeliosError for sizes that hold nothing."""

@@ -15,9 +15,11 @@ from helios.contract.model import ServingDefaults
 from helios.core import OpenedCore, ResourceKind
 from helios.dataclass import dataclass
 from helios.errors import CoreError
-from helios.runtime.model_runtime import DeviceOptions, ModelRuntime
+from helios.runtime.devices.opening import early_start
+from helios.runtime.model_runtime import DeviceOptions
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
+from helios.runtime.served import ServedRuntime
 from helios.runtime.targets import choose_target
 from helios.scheduler import SchedulerOptions, can_reuse
 from helios.schema import core_pb2
@@ -50,8 +52,8 @@ class LoadedModel:
     device: DeviceOptions = field(default_factory=DeviceOptions)
 
     @property
-    def runtime(self) -> ModelRuntime:
-        """The rank that takes rounds."""
+    def runtime(self) -> ServedRuntime:
+        """What takes rounds."""
         return self.native.runtime
 
     def open_token_bytes(self) -> TokenBytes:
@@ -76,7 +78,7 @@ class LoadedModel:
 
     def ready_message(self) -> WorkerReady:
         """What the client is told."""
-        (geometry,) = self.native.manifests
+        geometry = self.native.runtime.geometry
         tiers = {} if self.tier is None else self.tier.limits()
         return WorkerReady(
             kernel_path=geometry.kernel_path,
@@ -94,6 +96,7 @@ class LoadedModel:
             origin_ns=self.origin_ns,
             event_capacity=self.core.contract.defaults.event_capacity or 0,
             threads=self.device.thread_count,
+            ranks=len(self.native.ranks),
         )
 
     def close(self) -> None:
@@ -107,6 +110,11 @@ class LoadedModel:
 def load_model(options: WorkerOptions) -> LoadedModel:
     """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError;
     HeliosError for a second tier that can't be had."""
+    with early_start(options.target, options.device):
+        return _load(options)
+
+
+def _load(options: WorkerOptions) -> LoadedModel:
     clock = time.monotonic_ns
     began = clock()
     core = open_served_core(options)
@@ -148,7 +156,7 @@ def load_model(options: WorkerOptions) -> LoadedModel:
     )
 
 
-def _open_tier(options: WorkerOptions, core: OpenedCore, runtime: ModelRuntime) -> Offload | None:
+def _open_tier(options: WorkerOptions, core: OpenedCore, runtime: ServedRuntime) -> Offload | None:
     if not options.asks_for_second_tier:
         return None
     # Imported on use: who has no second tier doesn't wait for it.
@@ -164,7 +172,7 @@ def resolved_scheduler(explicit: SchedulerOptions, defaults: ServingDefaults) ->
     return replace(explicit, queue_capacity=defaults.queue_capacity)
 
 
-def replay_oracle(core: OpenedCore, runtime: ModelRuntime, cases: int | None = None) -> None:
+def replay_oracle(core: OpenedCore, runtime: ServedRuntime, cases: int | None = None) -> None:
     """Holds the runtime against the first `cases` cases of the core's oracle, if it has one.
     Raises ExecutionError that names the first difference."""
     resource = core.decoded.oracle_resource

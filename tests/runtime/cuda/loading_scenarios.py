@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 
 import pytest
@@ -12,7 +13,7 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.devices.cuda import device as cuda_device
-from helios.runtime.devices.opening import open_device
+from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.manifest_decoder import decode_manifest
 from tests.runtime.cuda.loaded import load, scenario
 from tests.runtime.sample_manifest import sample_manifest
@@ -35,9 +36,12 @@ def memory_is_said_before_it_is_taken() -> None:
     runtime, _ = load()
     (line,) = lines
     assert line.startswith("0 GPU memory: "), line
-    for part in ("cache 64.0 KiB", "weight 2.0 KiB", "1.00 GiB free on Stand-in"):
+    for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on Stand-in"):
         assert part in line, line
     memory = runtime.memory
+    # To the byte: what is taken besides is what the programs' tables take.
+    said = sum(int(size.replace(",", "")) for size in re.findall(r"(?<=[a-z] )[\d,]+(?=, )", line))
+    assert Standin().taken_nbytes == said + memory["scratch"]
     assert memory["cache"] == 64 << 10
     assert memory["scratch"] > 0
     runtime.close()
@@ -116,6 +120,12 @@ def functions_that_take_other_parameters_are_refused() -> None:
     with pytest.raises(ContractError, match=r"module 'module\.work': .*NO_BINARY_FOR_GPU"):
         load(change=foreign)
 
+    def cut_short(modules: dict[str, bytes]) -> None:
+        modules[WORK] = modules[WORK][:-1]
+
+    with pytest.raises(ContractError, match=r"module 'module\.work': its table of sections ends"):
+        load(change=cut_short)
+
     def absent(modules: dict[str, bytes]) -> None:
         del modules[WORK]
 
@@ -152,6 +162,16 @@ def a_gpu_of_another_capability_is_refused() -> None:
 def an_ordinal_without_a_gpu_is_refused() -> None:
     with pytest.raises(ExecutionError, match=r"there is no GPU 3; the driver sees 1\. .*--device"):
         load(options=DeviceOptions(ordinal=3))
+
+
+@scenario
+def the_context_is_there_early_and_is_let_go() -> None:
+    standin = Standin()
+    for target, ordinal in ((TARGET, 0), ("cuda", 0), (TARGET, 7), ("cpu", 0), (None, 0)):
+        with early_start(target, ordinal):
+            load()[0].close()
+        assert standin.held == 0, (target, ordinal)
+        assert not standin.violations, standin.violations
 
 
 @scenario

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.runtime.cuda import failing_loads, scenarios
+from tests.runtime.cuda import failing_loads, rank_scenarios, scenarios
 from tests.standin_driver.building import needs_standin, run_child
 
 # Settings of the stand-in's process; none for most.
@@ -29,6 +29,13 @@ _PROVES: Final = {
     "an_illegal_address_ends_in_an_error": pytest.mark.clause("CACHE-8"),
     "functions_that_take_other_parameters_are_refused": pytest.mark.clause("CORE-10"),
 }
+
+
+@pytest.mark.parametrize("name", rank_scenarios.SCENARIOS)
+def test_scenario_of_ranks(name: str) -> None:
+    needs_standin()
+    gpus = "1" if name == "one_gpu_is_too_few" else "2"
+    run_child("tests.runtime.cuda.rank_scenarios", [name], {"STANDIN_DEVICES": gpus})
 
 
 @pytest.mark.parametrize(

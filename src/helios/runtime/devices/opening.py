@@ -6,17 +6,19 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from helios.contract.fields import refuse
-from helios.errors import ContractError
+from helios.errors import ContractError, ExecutionError
 from helios.runtime.device import Device, DeviceOptions
 from helios.runtime.manifest import CudaTarget, Manifest
-from helios.runtime.targets import runs
+from helios.runtime.targets import CUDA, runs
+from helios.runtime.tuning import StalledError
 
 # Devices that were given up: their threads may still use their memory, and closing them would wait
 # for what never completes. The process that was to serve ends instead.
@@ -51,6 +53,38 @@ def open_device(
     )
 
 
+@contextmanager
+def early_start(target: str | None, ordinal: int) -> Iterator[None]:
+    """A block in which the device of a target is opened; what the device's system needs for itself
+    begins at once, where the target's name already says what that is. Raises nothing of its own."""
+    if target is None or not target.startswith(CUDA):
+        yield
+        return
+    from helios.runtime.devices.cuda.early import EarlyContext
+
+    context = EarlyContext(ordinal)
+    try:
+        yield
+    finally:
+        context.close()
+
+
+def check_devices(target: str, options: DeviceOptions, ranks: int) -> None:
+    """Raises ExecutionError where the machine hasn't a device for each of several ranks."""
+    if not target.startswith("cuda:"):
+        return
+    from helios.runtime.devices.cuda.gpu import count_gpus
+
+    count, needed = count_gpus(), options.ordinal + ranks
+    if count < needed:
+        after = f", from GPU {options.ordinal} on: {needed} in all" if options.ordinal else ""
+        raise ExecutionError(
+            f"its {ranks} ranks need a GPU each{after}; the driver sees {count}",
+            where=f"target {target}",
+            remedy="Run it where there are as many, or use a core with fewer ranks",
+        )
+
+
 class DeviceOpening:
     """A device that is being opened for a manifest, on a thread of its own where that takes a
     while: what else there is to load is loaded meanwhile. `device` is one that is open already.
@@ -78,14 +112,23 @@ class DeviceOpening:
         """The device. Raises what `open_device` raises."""
         if self._given is not None:
             return self._given
-        return self._open() if self._opened is None else self._opened.result()
+        opened, self._opened = self._opened, None
+        return self._open() if opened is None else opened.result()
 
     def abandon(self) -> None:
-        """Closes what was opened here, if anything was."""
+        """Closes what was opened here, if anything was and nobody took it."""
         if self._opened is not None and self._opened.exception() is None:
             self._opened.result().close()
 
 
-def give_up(device: Device) -> None:
-    """Keeps a stalled device alive to the process's end."""
-    _STALLED.append(device)
+@contextmanager
+def closed_on_failure(device: Device) -> Iterator[None]:
+    """Closes a device where the block raises; a stalled one is kept to the process's end."""
+    try:
+        yield
+    except StalledError:
+        _STALLED.append(device)
+        raise
+    except BaseException:
+        device.close()
+        raise

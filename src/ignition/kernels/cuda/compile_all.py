@@ -6,6 +6,7 @@ What was compiled once on this machine is read from Triton's cache (`TRITON_CACH
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import multiprocessing
 import os
@@ -40,7 +41,7 @@ def compile_all(
     """Every request compiled, by the names given; `advance` gets how many are done. Raises
     ContractError as `compile` does."""
     workers = min(len(os.sched_getaffinity(0)), len(requests) // _FEW)
-    if workers <= 1:
+    if workers <= 1 and not any(request.function.is_gluon() for request in requests.values()):
         compiled = {}
         for name, request in requests.items():
             compiled[name] = compile(request, architecture)
@@ -49,7 +50,7 @@ def compile_all(
     found: dict[str, CompiledKernel] = {}
     # A fresh interpreter each: this one has threads, and a copy of it could wait for them for ever.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(max(workers, 1), mp_context=context, initializer=_end_quietly) as pool:
         futures = {
             pool.submit(_compile, _task(request), architecture): name
             for name, request in requests.items()
@@ -62,6 +63,17 @@ def compile_all(
             pool.shutdown(cancel_futures=True)
             raise
     return {name: found[name] for name in requests}
+
+
+def _end_quietly() -> None:
+    """This process ends without a word: having compiled Gluon, Triton's binding would list what it
+    hasn't given back."""
+
+    def hide() -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+
+    atexit.register(hide)
 
 
 def _task(request: KernelRequest) -> _Task:

@@ -91,9 +91,9 @@ class Arenas:
         self._gpu = gpu
         self._begins: dict[str, int] = {}
         free = gpu.free_nbytes()
-        sizes = ", ".join(f"{name} {show_size(nbytes)}" for name, nbytes in layout.nbytes.items())
+        sizes = ", ".join(f"{name} {nbytes:,}" for name, nbytes in layout.nbytes.items())
         _log.info(
-            "GPU memory: %s (%s), of %s free on %s",
+            "GPU memory: %s, in bytes: %s, of %s free on %s",
             show_size(layout.total_nbytes),
             sizes,
             show_size(free),

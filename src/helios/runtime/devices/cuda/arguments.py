@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from helios.contract.fields import INT32_MAX
 from helios.errors import ContractError
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.devices.cuda.functions import LoadedFunction
@@ -92,10 +93,11 @@ class ArgumentResolver:
             elif isinstance(argument, float):
                 values.append(struct.unpack("<I", struct.pack("<f", argument))[0])
             elif isinstance(argument, CudaRowCount):
-                values.append(self._held(argument.buffer) // argument.row_nbytes)
+                values.append(self._rows(argument.buffer, argument.row_nbytes))
             else:
                 maps.append((len(values), int(self._map(argument).getPtr())))
-                rows = self._held(argument.buffer) // argument.dtype.row_nbytes(argument.columns)
+                row_nbytes = argument.dtype.row_nbytes(argument.columns)
+                rows = self._rows(argument.buffer, row_nbytes)
                 values += (0, rows, argument.columns, argument.columns, 1)
         values += [0] * function.hidden
         frames = [values] * FRAMES
@@ -109,6 +111,18 @@ class ArgumentResolver:
     def _held(self, operand: Operand) -> int:
         """Bytes from an operand's first to its buffer's end."""
         return self._plan.buffers[operand.buffer].nbytes - operand.byte_offset
+
+    def _rows(self, operand: Operand, row_nbytes: int) -> int:
+        """Whole rows that it holds. Raises ContractError for more than an i32 counts, which a
+        kernel would take for another number."""
+        rows = self._held(operand) // row_nbytes
+        if rows > INT32_MAX:
+            raise ContractError(
+                f"holds {rows} rows of {row_nbytes} bytes, more than kernels count",
+                where=f"buffer {self._plan.buffers[operand.buffer].buffer.name}",
+                remedy="Ask for less with --cache-memory, or for fewer requests with --max-active",
+            )
+        return rows
 
     def _map(self, wanted: CudaTensorMap) -> Any:
         """The driver's tensor map, kept for as long as nodes are made from it."""

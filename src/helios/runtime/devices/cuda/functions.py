@@ -23,6 +23,7 @@ from helios.runtime.devices.cuda.driver import (
     failure,
 )
 from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.images import check_image
 from helios.runtime.manifest import (
     CudaArgument,
     CudaInteger,
@@ -156,6 +157,7 @@ class Functions:
         image = self._images.get(name)
         if image is None:
             raise ContractError("is not among the rank's modules", where=f"module {name!r}")
+        check_image(name, image)
         try:
             with self._phases("module_loading"):
                 module = self._gpu.call(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import local
 from typing import Any, Final
 
 from helios.errors import ContractError, ExecutionError
@@ -48,6 +49,22 @@ def required_capability(target: str) -> Capability:
     return Capability(int(found["major"]), int(found["minor"]))
 
 
+class _InThread(local):
+    """The GPU whose context is current in the calling thread, as far as this package has set it."""
+
+    gpu: Gpu | None = None
+
+
+# A thread that drives several GPUs asks it before calls for one of them.
+in_thread: Final = _InThread()
+
+
+def count_gpus() -> int:
+    """Those that the driver sees. Raises ExecutionError where there is no driver, or none."""
+    driver = bindings()
+    return int(check(driver, driver.cuDeviceGetCount(), "counting GPUs"))
+
+
 class Gpu:
     """The GPU of an ordinal, its primary context current in the calling thread.
 
@@ -62,9 +79,8 @@ class Gpu:
         except DriverError as error:
             if error.code != INVALID_DEVICE:
                 raise
-            count = check(driver, driver.cuDeviceGetCount(), "counting GPUs")
             raise ExecutionError(
-                f"there is no GPU {ordinal}; the driver sees {count}",
+                f"there is no GPU {ordinal}; the driver sees {count_gpus()}",
                 where="device",
                 remedy="Choose one with --device, counting from 0",
             ) from error
@@ -97,7 +113,9 @@ class Gpu:
 
     def make_current(self) -> None:
         """Makes the context the calling thread's."""
+        in_thread.gpu = None  # whatever comes of it
         check(self.driver, self.driver.cuCtxSetCurrent(self._context), "taking the context")
+        in_thread.gpu = self
 
     def free_nbytes(self) -> int:
         """Device memory that can be taken now."""
@@ -116,6 +134,7 @@ class Gpu:
         for stream in self._streams:
             driver.cuStreamDestroy(stream)
         driver.cuDevicePrimaryCtxRelease(self.device)
+        in_thread.gpu = None
 
     def _stream(self) -> Any:
         stream = self.call("making a stream", self.driver.cuStreamCreate, _NON_BLOCKING)

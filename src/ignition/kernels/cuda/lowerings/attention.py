@@ -9,7 +9,7 @@ from typing import Final
 from helios.errors import ContractError
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda import attention as attending
-from ignition.kernels.cuda import decode
+from ignition.kernels.cuda import attention_warps, decode
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
@@ -123,14 +123,20 @@ def _prefill(launch: CatalogueLaunch) -> CudaKernel:
     tall = at["capacity"] * at["q_heads"] >= 128 * launch.architecture.processors
     height = 128 if tall or group > 64 else 64
     tokens = height // group
+    constants = attention_constants(launch, height) | {"LANES": power_of_two(at["lane_capacity"])}
+    in_groups = tall and at["head_dim"] in (64, 128) and not at["window"]
+    if in_groups:
+        for absent in ("WINDOW", "ROWS"):
+            del constants[absent]
+        constants["STAGES"] = 3
     request = KernelRequest(
-        attending.attend_prefill,
+        attention_warps.attend_prefill_in_groups if in_groups else attending.attend_prefill,
         dict.fromkeys(("rows", "lanes", "query_lengths"), "*i32")
         | _attention_arguments(launch)
         | dict.fromkeys(("lane_capacity", "table_pages", "slot_count"), "i32")
         | {"scale_log2": "fp32"},
-        attention_constants(launch, height) | {"LANES": power_of_two(at["lane_capacity"])},
-        num_warps=height // 16,
+        constants,
+        num_warps=4 if in_groups else height // 16,
         num_stages=3 if height == 128 and at["head_dim"] <= 128 else 2,
     )
     values: dict[str, Argument] = {
