@@ -100,7 +100,7 @@ def in_company(
         part = rows_of(case, one.rows, one.capacity, beyond=POISON)
         runs[one.name] = Run((part,), reference=reference)
         live = np.arange(len(one.rows))
-        rows = np.asarray(one.rows)
+        rows = np.asarray(one.rows, np.intp)
         same += [SameBits(one.name, operand, live, rows) for operand in outputs]
     return Trial(runs, same)
 
