@@ -116,8 +116,8 @@ class Cache:
         return out, self._library[variant].bind(
             (g.kv_heads, workers, lanes),
             *(live, q, *self.planes, positions, slots, self.table, out),
-            *(partials, arrivals, self.table_pages, len(self.table)),
-            self.scale * math.log2(math.e),
+            *(self.keys, self.values, partials, arrivals),
+            *(self.table_pages, len(self.table), len(self.keys), self.scale * math.log2(math.e)),
         )
 
     def prefill(

@@ -109,10 +109,12 @@ def _attention_request(v: Attention) -> KernelRequest:
     arguments |= dict.fromkeys(("positions", "slots", "page_table"), "*i32")
     arguments["out"] = "*bf16"
     if single:
+        arguments |= {"key_plane": "*fp16", "value_plane": "*fp16"}
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
     if not single:
         arguments["lane_capacity"] = "i32"
-    arguments |= {"table_pages": "i32", "slot_count": "i32", "scale_log2": "fp32"}
+    arguments |= {"table_pages": "i32", "slot_count": "i32"}
+    arguments |= ({"pages": "i32"} if single else {}) | {"scale_log2": "fp32"}
     constants = {
         "Q_HEADS": v.q_heads,
         "KV_HEADS": v.kv_heads,
@@ -122,7 +124,11 @@ def _attention_request(v: Attention) -> KernelRequest:
         "WINDOW": v.window,
         "ROWS": v.rows,
     }
-    constants |= {"ALONE": False} if single else {"LANES": 8}
+    if single:
+        height = 1 << (v.q_heads // v.kv_heads - 1).bit_length()
+        constants |= {"HEIGHT": height, "ALONE": False, "SETTLED": False}
+    else:
+        constants["LANES"] = 8
     if v.groups:
         del constants["WINDOW"], constants["ROWS"]
         constants |= {"STAGES": v.stages}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 from gpu_parts.geometries import Geometry
+from helios.kernels.catalogue import BY_NAME
 from ignition.kernels.cuda import tiles
 from ignition.kernels.cuda.launches import (
     ARCHITECTURES,
@@ -112,7 +113,7 @@ def lowered(
     geometry: Geometry, rows: int, way: Way
 ) -> list[tuple[CudaKernel, list[PlannedLaunch]]]:
     """The CUDA launches of a layer, each with the catalogue launches that its arguments number."""
-    launches = layer(geometry, rows)
+    launches = _settled(layer(geometry, rows))
     result: list[tuple[CudaKernel, list[PlannedLaunch]]] = []
     with _chosen(geometry, way):
         at = 0
@@ -124,6 +125,20 @@ def lowered(
             result += [(kernel, window) for kernel in kernels]
             at += len(window)
     return result
+
+
+def _settled(launches: list[PlannedLaunch]) -> list[PlannedLaunch]:
+    """With the operands that the launch before doesn't write; of the first, the last of a layer."""
+    found = []
+    for before, planned in zip([launches[-1], *launches], launches, strict=False):
+        written = {
+            before.places[operand.name]
+            for operand in BY_NAME[before.launch.kernel].operands
+            if "w" in operand.access and operand.name in before.places
+        }
+        settled = frozenset(o for o, place in planned.places.items() if place not in written)
+        found.append(replace(planned, launch=replace(planned.launch, settled=settled)))
+    return found
 
 
 def _fused(

@@ -56,19 +56,43 @@ def lower(
     lowered: list[LoweredLaunches] = []
     at = 0
     while at < len(launches):
-        last, found = _fused(launches, at, kernels) or (at, None)
+        before = launches[lowered[-1].first : at] if lowered else []
+        first = _described(launches[at], kernels.architecture, settled(launches[at], before))
+        last, found = _fused(launches, at, first, kernels) or (at, None)
         if found is None:
-            found = _single(launches[at], kernels, cache, f"{program.message.name} launch {at}")
+            found = _single(
+                first, launches[at], kernels, cache, f"{program.message.name} launch {at}"
+            )
         lowered.append(LoweredLaunches(at, last, found))
         at = last + 1
     return lowered
 
 
+def settled(launch: RecordedLaunch, before: Sequence[RecordedLaunch]) -> frozenset[str]:
+    """Operands that the launches right `before`, whose kernels all wait before they let another
+    begin, don't write; none where no launch is before, because what stages inputs doesn't wait."""
+    if not before:
+        return frozenset()
+    written = {
+        use.buffer.index
+        for other in before
+        for use in other.uses
+        if use is not None and "w" in use.effect
+    }
+    return frozenset(
+        operand for operand, place in _places(launch).items() if place[0] not in written
+    )
+
+
 def _single(
-    launch: RecordedLaunch, kernels: Kernels, cache: dict[object, object], where: str
+    described: CatalogueLaunch,
+    launch: RecordedLaunch,
+    kernels: Kernels,
+    cache: dict[object, object],
+    where: str,
 ) -> tuple[CudaKernel, ...]:
-    described = _described(launch, kernels.architecture)
-    key = (launch.kernel.name, launch.integers, launch.floats, described.operands)
+    operands = (described.operands, described.settled)
+    key = (launch.kernel.name, launch.integers, launch.floats, operands)
     known = cache.get(key)
     if known is None:
         lowering = kernels.lowerings.get(launch.kernel.name)
@@ -84,7 +108,7 @@ def _single(
 
 
 def _fused(
-    launches: Sequence[RecordedLaunch], at: int, kernels: Kernels
+    launches: Sequence[RecordedLaunch], at: int, first: CatalogueLaunch, kernels: Kernels
 ) -> tuple[int, tuple[CudaKernel, ...]] | None:
     """The last launch of what the first fitting fusion takes from `at` on, and its kernels."""
     for fusion in kernels.fusions:
@@ -96,9 +120,11 @@ def _fused(
         found = fusion.lower(
             [
                 NeighbouringLaunch(
-                    _described(launch, kernels.architecture), _places(launch), unread
+                    _described(launch, kernels.architecture) if number else first,
+                    _places(launch),
+                    unread,
                 )
-                for launch in window
+                for number, launch in enumerate(window)
             ]
         )
         if found is not None:
@@ -106,7 +132,9 @@ def _fused(
     return None
 
 
-def _described(launch: RecordedLaunch, architecture: Architecture) -> CatalogueLaunch:
+def _described(
+    launch: RecordedLaunch, architecture: Architecture, settled: frozenset[str] = frozenset()
+) -> CatalogueLaunch:
     spec = launch.kernel
     return CatalogueLaunch(
         spec.name,
@@ -114,6 +142,7 @@ def _described(launch: RecordedLaunch, architecture: Architecture) -> CatalogueL
         dict(zip(spec.floats, launch.floats, strict=True)),
         frozenset(_places(launch)),
         architecture,
+        settled,
     )
 
 

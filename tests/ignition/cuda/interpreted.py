@@ -72,6 +72,12 @@ def run_fused(
     return _execute("fusion", cases, unread, descending)
 
 
+def run_in_turn(cases: Sequence[Case], *, descending: bool = False) -> list[dict[str, Array]]:
+    """The operands of consecutive launches, each by its own lowering, which is told what the launch
+    before it doesn't write."""
+    return _execute("in turn", cases, (), descending)
+
+
 def _execute(
     lowering: str, cases: Sequence[Case], unread: Sequence[Array], descending: bool
 ) -> list[dict[str, Array]]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from helios.kernels.catalogue import BY_NAME
 from ignition.kernels.cuda.launches import (
     ARCHITECTURES,
+    At,
     CatalogueLaunch,
     NeighbouringLaunch,
+    RowsOf,
+    TensorMap,
 )
 
 if TYPE_CHECKING:
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
 
 # In place of a lowering's name: the launches go through the first fusion that fits.
 FUSION = "fusion"
+# The same: each goes through its own lowering, which knows what the launch before it leaves alone.
+IN_TURN = "in turn"
 
 
 class Launch(NamedTuple):
@@ -31,8 +38,8 @@ class Launch(NamedTuple):
 def kernels_of(
     lowering: str, launches: Sequence[Launch], names: Sequence[str], unread: Collection[str]
 ) -> Sequence[CudaKernel]:
-    """What `lowering` (`module:function`, a kernel's name or FUSION) makes of launches over arrays
-    of these names; nothing reads the arrays `unread` afterwards."""
+    """What `lowering` (`module:function`, a kernel's name, FUSION or IN_TURN) makes of launches
+    over arrays of these names; nothing reads the arrays `unread` afterwards."""
     described = [
         CatalogueLaunch(
             launch.kernel, launch.integers, launch.floats, frozenset(launch.operands),
@@ -42,12 +49,42 @@ def kernels_of(
     ]  # fmt: skip
     if lowering == FUSION:
         return _fused(launches, described, names, unread)
+    if lowering == IN_TURN:
+        return _in_turn(launches, described)
     module, _, function = lowering.partition(":")
     if function:
         made: Sequence[CudaKernel] = getattr(import_module(module), function)(*described)
         return made
     lowerings = import_module("ignition.kernels.cuda.lowerings").LOWERINGS
     return tuple(lowerings[lowering](*described))
+
+
+def _in_turn(launches: Sequence[Launch], described: Sequence[CatalogueLaunch]) -> list[CudaKernel]:
+    lowerings = import_module("ignition.kernels.cuda.lowerings").LOWERINGS
+    kernels: list[CudaKernel] = []
+    for number, (launch, one) in enumerate(zip(launches, described, strict=True)):
+        settled = frozenset[str]()
+        if number:
+            before = launches[number - 1]
+            written = {
+                before.operands[spec.name]
+                for spec in BY_NAME[before.kernel].operands
+                if "w" in spec.access and spec.name in before.operands
+            }
+            settled = frozenset(o for o, name in launch.operands.items() if name not in written)
+        kernels += (
+            replace(
+                kernel,
+                arguments={
+                    name: replace(value, launch=number)
+                    if isinstance(value, At | TensorMap | RowsOf)
+                    else value
+                    for name, value in kernel.arguments.items()
+                },
+            )
+            for kernel in lowerings[launch.kernel](replace(one, settled=settled))
+        )
+    return kernels
 
 
 def _fused(

@@ -36,17 +36,14 @@ def fold_block(
 
 
 @triton.jit
-def fold_newest_block(
-    q, keys, values, new_key, new_value, newest, key, oldest, end, position, maximum, total, mixed,
-    scale_log2, PAGE: tl.constexpr, WINDOW: tl.constexpr,
+def fold_loaded_block(
+    q, keys, values, key, oldest, end, position, maximum, total, mixed, scale_log2,
+    PAGE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """As `fold_block`, of the page's keys and values [PAGE, D], where the cell of token `newest`
-    isn't written yet: what it will hold is `new_key` and `new_value` [1, D]."""
-    here = (key + tl.arange(0, PAGE) == newest)[:, None]
-    scores = tl.dot(q, tl.where(here, new_key, keys).T)
+    """As `fold_block` with `MASKED`, of keys and values [PAGE, D] that are here already."""
     return _folded(
-        q, scores, tl.where(here, new_value, values), key, oldest, end, position, maximum, total,
-        mixed, scale_log2, PAGE, WINDOW, True,
+        q, tl.dot(q, keys.T), values, key, oldest, end, position, maximum, total, mixed, scale_log2,
+        PAGE, WINDOW, True,
     )  # fmt: skip
 
 

@@ -35,13 +35,18 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
 @dataclass(frozen=True)
 class CatalogueLaunch:
     """One launch of the catalogue: attributes by name, the operands that are present, and of
-    weight operands nothing more than the attributes say."""
+    weight operands nothing more than the attributes say.
+
+    `settled` operands are older than the launch before this one: there is one, it doesn't write
+    them, and it waits for what is before it until it lets another begin.
+    """
 
     kernel: str
     integers: Mapping[str, int]
     floats: Mapping[str, float]
     operands: frozenset[str]
     architecture: Architecture
+    settled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,8 @@ class CudaKernel:
 
     `programmatic`: it may begin while the launch before it ends, because it waits for it
     (`gdc_wait`) before its first read or write of anything but weights and of `settled` arguments:
-    what those point at was written before the launch before it, and that one, of the same fusion,
-    waits before it lets another begin.
+    what those point at was written before the launch before it, which waits before it lets another
+    begin (`CatalogueLaunch.settled`, or a launch before it in the same fusion).
     """
 
     request: KernelRequest

@@ -81,10 +81,11 @@ def rope_and_cache(
     rows, qkv, positions, slots, page_table, inverse_frequency, q_norm, k_norm, queries, keys,
     values, table_pages, slot_count, pages, epsilon, attention_factor, Q_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr,
-    Q_NORM: tl.constexpr, K_NORM: tl.constexpr,
+    Q_NORM: tl.constexpr, K_NORM: tl.constexpr, SETTLED: tl.constexpr,
 ):  # fmt: skip
     """Grid (capacity, ⌈(Q_HEADS + 2 KV_HEADS) / HEADS⌉): some heads of a row a program.
 
+    `SETTLED`: live rows, positions, slots and page table are older than the launch before this one.
     qkv f32 [capacity, Q_HEADS + 2 KV_HEADS, D]; queries f16 [capacity, Q_HEADS, D]; keys and
     values f16 [pages, KV_HEADS, PAGE, D].
     """
@@ -109,11 +110,23 @@ def rope_and_cache(
         second_factor = tl.where(
             is_key[:, None], tl.load(k_norm + HALF + column)[None, :], second_factor
         )
-    gdc_wait()
+    if not SETTLED:
+        gdc_wait()
+    live = row < tl.load(rows)
+    position = tl.load(positions + row)
+    slot = tl.load(slots + row)
+    active = live & (position >= 0)
+    placed = active & (position < table_pages * PAGE) & (slot >= 0) & (slot < slot_count)
+    entry = page_table + slot.to(tl.int64) * table_pages + position // PAGE
+    page = tl.load(entry, mask=placed, other=-1)
+    placed = (page >= 0) & (page < pages)
+    cosine, sine = cosine_and_sine(position.to(tl.float32) * frequency)
+    cosine = (cosine * attention_factor)[None, :]
+    sine = (sine * attention_factor)[None, :]
+    if SETTLED:
+        gdc_wait()
     gdc_launch_dependents()
-    if row < tl.load(rows):
-        position = tl.load(positions + row)
-        slot = tl.load(slots + row)
+    if live:
         at = qkv + row * (ALL * D) + head[:, None] * D + column[None, :]
         mask = (head < ALL)[:, None]
         first = tl.load(at, mask=mask, other=0.0)
@@ -125,19 +138,11 @@ def rope_and_cache(
             inverse = tl.where(normed, inverse, 1.0)[:, None]
             first = first * inverse * first_factor
             second = second * inverse * second_factor
-        cosine, sine = cosine_and_sine(position.to(tl.float32) * frequency)
-        cosine = (cosine * attention_factor)[None, :]
-        sine = (sine * attention_factor)[None, :]
         turned_first, turned_second = rotated_heads(first, second, cosine, sine)
         first = tl.where(is_value[:, None], first, turned_first)
         second = tl.where(is_value[:, None], second, turned_second)
-        active = position >= 0
         to = queries + (row * Q_HEADS + head) * D
         store_halves(to, first, second, is_query & active, HEADS, D)
-        placed = active & (position < table_pages * PAGE) & (slot >= 0) & (slot < slot_count)
-        entry = page_table + slot.to(tl.int64) * table_pages + position // PAGE
-        page = tl.load(entry, mask=placed, other=-1)
-        placed = (page >= 0) & (page < pages)
         inside = position % PAGE
         cell = page.to(tl.int64) * KV_HEADS
         to = keys + ((cell + head - Q_HEADS) * PAGE + inside) * D

@@ -6,7 +6,7 @@ value and takes them from registers, so that nothing of this launch is read that
 
 Comes after the projection of its rows, which writes nothing else that it reads. So all but what
 the projection makes is looked up before the wait: the row's place, its pages, its angles; and the
-pages are brought into the L2 cache, the last one too, which most rows of short contexts end with.
+pages are brought into the L2 cache, the last one too, which is all that a short context has.
 """
 
 from __future__ import annotations
@@ -15,14 +15,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ignition.kernels.cuda.attention_blocks import (
-    block_page,
-    empty,
-    fold_block,
-    fold_newest_block,
-    normalised,
-)
-from ignition.kernels.cuda.prefetch import bring_blocks
+from ignition.kernels.cuda.decode import attend_run
 from ignition.kernels.cuda.rotary import (
     as_f16,
     cosine_and_sine,
@@ -30,7 +23,7 @@ from ignition.kernels.cuda.rotary import (
     normalised_halves,
     rotated_heads,
 )
-from ignition.kernels.cuda.splits import context, fold_kept, keep
+from ignition.kernels.cuda.splits import bring_pages, context, run_of
 
 
 @triton.jit
@@ -39,14 +32,11 @@ def rotate_and_attend(
     key_plane, value_plane, out, partials, arrivals, table_pages, slot_count, pages, epsilon,
     attention_factor, scale_log2, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr,
-    Q_NORM: tl.constexpr, K_NORM: tl.constexpr, HEIGHT: tl.constexpr,
+    HEIGHT: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid (KV_HEADS, workers, capacity): a worker takes an equal run of its row's splits.
+    """Grid, planes and scratch as `attend_decode`; qkv f32 [capacity, Q_HEADS + 2 KV_HEADS, D].
 
-    qkv f32 [capacity, Q_HEADS + 2 KV_HEADS, D]; the planes are those that `keys` and `values` map.
-    Live rows, positions, slots and page table are older than the launch before this one. Scratch as
-    in `attend_decode`, of one worker too. HEIGHT: the power of two at or above the query heads of a
-    key head.
+    Live rows, positions, slots and page table are older than the launch before this one.
     """
     GROUP: tl.constexpr = Q_HEADS // KV_HEADS
     HALF: tl.constexpr = D // 2
@@ -63,27 +53,12 @@ def rotate_and_attend(
     end, oldest, first_split, splits = context(
         last, slot, table_pages, slot_count, PAGE, SPLIT, WINDOW
     )
-    run = tl.cdiv(splits - first_split, tl.num_programs(1))
-    table = page_table + slot * table_pages
+    run, begin, stop, final = run_of(end, oldest, first_split, splits, PAGE, SPLIT)
     taken = (lane < live_rows) & (worker * run < splits - first_split)
-    begin = tl.maximum((first_split + worker * run) * SPLIT, oldest // PAGE * PAGE)
-    stop = tl.minimum((first_split + worker * run + run) * SPLIT, end)
-    # The worker's last page, the only one that may have hidden cells or the new one.
-    final = tl.maximum(begin, (tl.cdiv(stop, PAGE) - 1) * PAGE)
-    ahead = begin // PAGE + tl.arange(0, 128) // 32
-    known = taken & (ahead * PAGE < final)
-    found = tl.load(table + ahead, mask=known, other=0).to(tl.int64)
-    wanted = taken & (final < stop)
-    entry = tl.load(table + final // PAGE, mask=wanted, other=-1).to(tl.int64)
-    wanted &= (entry >= 0) & (entry < pages)
-    block = entry * KV_HEADS + head
-    final_block = block + tl.zeros((128,), tl.int64)
-    a_warp = wanted & (tl.arange(0, 128) < 32)
-    bring_blocks(key_plane, final_block, a_warp, 2 * PAGE * D)
-    bring_blocks(value_plane, final_block, a_warp, 2 * PAGE * D)
-    known &= (found >= 0) & (found < pages)
-    bring_blocks(key_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
-    bring_blocks(value_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
+    table = page_table + slot * table_pages
+    block, there = bring_pages(
+        key_plane, value_plane, table, begin, stop, final, taken, pages, head, KV_HEADS, D, PAGE
+    )
     # Without a place the row's own token is a token that isn't cached.
     placed = taken & (last >= 0) & (last < end)
     new_page = tl.load(table + last // PAGE, mask=placed, other=-1)
@@ -95,7 +70,6 @@ def rotate_and_attend(
     gdc_wait()
     gdc_launch_dependents()
     if taken:
-        live = tl.arange(0, ROWS) < GROUP
         query = tl.arange(0, HEIGHT)
         is_query = (query < GROUP)[:, None]
         token = qkv + lane.to(tl.int64) * (HEADS * D)
@@ -117,54 +91,12 @@ def rotate_and_attend(
             first_key, second_key = normalised_halves(first_key, second_key, k_norm, epsilon, 1, D)
         first_key, second_key = rotated_heads(first_key, second_key, cosine, sine)
         new_key = joined_halves(as_f16(first_key), as_f16(second_key), 1, D)
-        several = splits - first_split > 1
-        position = tl.full((ROWS,), 0, tl.int32) + last
-        size: tl.constexpr = GROUP * (D + 2)
-        longest = tl.cdiv(table_pages * PAGE, SPLIT)
-        kept = partials + (lane * KV_HEADS + head).to(tl.int64) * longest * size
-        maximum, total, mixed = empty(ROWS, D)
-        page = block_page(table, begin, final, PAGE)
-        for key in range(begin, final, PAGE):
-            next_page = block_page(table, key + PAGE, final, PAGE)
-            maximum, total, mixed = fold_block(
-                rotated, keys, values, page, key, oldest, end, position, head,
-                maximum, total, mixed, scale_log2, KV_HEADS, PAGE, WINDOW, WINDOW > 0,
-            )  # fmt: skip
-            page = next_page
-            if (key + PAGE) % SPLIT == 0:
-                keep(kept + key // SPLIT * size, maximum, total, mixed, live, ROWS, D)
-                maximum, total, mixed = empty(ROWS, D)
-        if final < stop:
-            cells = (block * PAGE + tl.arange(0, PAGE))[:, None] * D + whole
-            maximum, total, mixed = fold_newest_block(
-                rotated,
-                tl.load(key_plane + cells, mask=wanted, other=0.0),
-                tl.load(value_plane + cells, mask=wanted, other=0.0),
-                new_key, new_value, newest, final, oldest, end, position, maximum, total, mixed,
-                scale_log2, PAGE, WINDOW,
-            )  # fmt: skip
-            if several:
-                keep(kept + final // SPLIT * size, maximum, total, mixed, live, ROWS, D)
-        if several:
-            counter = arrivals + lane * KV_HEADS + head
-            tl.debug_barrier()  # every thread's results are stored before arriving
-            active = tl.cdiv(splits - first_split, run)
-            if tl.atomic_add(counter, 1, sem="acq_rel") == active - 1:
-                kept += first_split * size
-                few = query < GROUP
-                few_total, few_mixed = fold_kept(
-                    kept, splits - first_split, few, GROUP, HEIGHT, D
-                )  # fmt: skip
-                tl.store(counter, 0)
-                to = out + (lane * Q_HEADS + head * GROUP + query)[:, None] * D + whole
-                result = normalised(few_total, few_mixed).to(out.dtype.element_ty)
-                tl.store(to, result, mask=is_query)
-        else:
-            # Folding one split into nothing changes nothing.
-            row = tl.arange(0, ROWS)
-            to = out + (lane * Q_HEADS + head * GROUP + row)[:, None] * D + whole
-            result = normalised(total, mixed).to(out.dtype.element_ty)
-            tl.store(to, result, mask=live[:, None])
+        attend_run(
+            rotated, keys, values, key_plane, value_plane, block, there, new_key, new_value, newest,
+            table, last, oldest, end, first_split, splits, run, begin, stop, final, out, partials,
+            arrivals, table_pages, scale_log2, Q_HEADS, KV_HEADS, D, PAGE, SPLIT, WINDOW, ROWS,
+            HEIGHT, False, True,
+        )  # fmt: skip
         # The worker of the last split stores what the next token will read.
         if (worker + 1) * run >= splits - first_split:
             cell = (new_page.to(tl.int64) * KV_HEADS + head) * PAGE + last % PAGE

@@ -1,4 +1,4 @@
-"""Splits of a row's context that several CTAs share: which there are, and their results.
+"""Splits of a row's context that several CTAs share: which are whose, and their results.
 
 A split's result is kept in scratch: maximum, sum and weighted values of each query head, f32. Who
 folds them does it in ascending order, so that it doesn't matter who attended to which.
@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from ignition.kernels.cuda.attention_blocks import empty, fold
+from ignition.kernels.cuda.prefetch import bring_blocks
 
 
 @triton.jit
@@ -27,6 +28,43 @@ def context(
         oldest = tl.maximum(end - WINDOW, 0)
     first_split = oldest // SPLIT
     return end, oldest, first_split, tl.maximum(tl.cdiv(end, SPLIT), first_split + 1)
+
+
+@triton.jit
+def run_of(
+    end, oldest, first_split, splits, PAGE: tl.constexpr, SPLIT: tl.constexpr
+):  # fmt: skip
+    """How many splits each worker of a row takes; this one's first key, the one after its last,
+    and the first key of its last page. Workers are the grid's second axis."""
+    run = tl.cdiv(splits - first_split, tl.num_programs(1))
+    first = first_split + tl.program_id(1) * run
+    begin = tl.maximum(first * SPLIT, oldest // PAGE * PAGE)
+    stop = tl.minimum((first + run) * SPLIT, end)
+    return run, begin, stop, tl.maximum(begin, (tl.cdiv(stop, PAGE) - 1) * PAGE)
+
+
+@triton.jit
+def bring_pages(
+    key_plane, value_plane, table, begin, stop, final, taken, pages, head, KV_HEADS: tl.constexpr,
+    D: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """Brings a run's last page and the first ones before it into the L2 cache. Returns the last
+    one's block of both planes, and whether there is one; 128 threads."""
+    ahead = begin // PAGE + tl.arange(0, 128) // 32
+    known = taken & (ahead * PAGE < final)
+    found = tl.load(table + ahead, mask=known, other=0).to(tl.int64)
+    there = taken & (final < stop)
+    page = tl.load(table + final // PAGE, mask=there, other=-1).to(tl.int64)
+    there &= (page >= 0) & (page < pages)
+    block = page * KV_HEADS + head
+    a_warp = there & (tl.arange(0, 128) < 32)
+    blocks = block + tl.zeros((128,), tl.int64)
+    bring_blocks(key_plane, blocks, a_warp, 2 * PAGE * D)
+    bring_blocks(value_plane, blocks, a_warp, 2 * PAGE * D)
+    known &= (found >= 0) & (found < pages)
+    bring_blocks(key_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
+    bring_blocks(value_plane, found * KV_HEADS + head, known, 2 * PAGE * D)
+    return block, there
 
 
 @triton.jit

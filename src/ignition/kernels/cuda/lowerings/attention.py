@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,16 +18,25 @@ from ignition.kernels.cuda.launches import (
     CatalogueLaunch,
     Counters,
     CudaKernel,
+    RowsOf,
     Scratch,
     TensorMap,
 )
-from ignition.kernels.cuda.lowerings.model import check_heads, pointer, power_of_two, slot_count
+from ignition.kernels.cuda.lowerings.model import (
+    check_heads,
+    page_nbytes,
+    places_settled,
+    pointer,
+    power_of_two,
+    settled,
+    slot_count,
+)
 
 PAGE_TOKENS: Final = 64  # what a split is made of; docs/cuda.md
 SPLIT_TOKENS: Final = 256
 _F32: Final = 4
 # Partial results of attention may take this much; beyond it a row's splits stay with one CTA.
-PARTIALS_LIMIT_NBYTES: Final = 256 << 20
+_PARTIALS_LIMIT_NBYTES: Final = 256 << 20
 
 
 def attention_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
@@ -57,31 +67,38 @@ def _decode(launch: CatalogueLaunch) -> CudaKernel:
     plan = DecodePlan.of(launch)
     request = KernelRequest(
         decode.attend_decode,
-        {"rows": "*i32", **_attention_arguments(launch), "partials": "*fp32", "arrivals": "*i32"}
-        | dict.fromkeys(("table_pages", "slot_count"), "i32")
+        {"rows": "*i32", **_attention_arguments(launch)}
+        | dict.fromkeys(("key_plane", "value_plane"), "*fp16")
+        | {"partials": "*fp32", "arrivals": "*i32"}
+        | dict.fromkeys(("table_pages", "slot_count", "pages"), "i32")
         | {"scale_log2": "fp32"},
-        attention_constants(launch, plan.height) | {"ALONE": plan.workers == 1},
+        attention_constants(launch, plan.height)
+        | {"HEIGHT": power_of_two(plan.group), "ALONE": not plan.kept}
+        | {"SETTLED": places_settled(launch)},
         num_warps=4,
         num_stages=2,
     )
     values = {
         "rows": At("rows"),
         **_attention_values(launch),
-        **plan.scratch(kept=plan.workers > 1),
+        "key_plane": At("k_plane"),
+        "value_plane": At("v_plane"),
+        "pages": RowsOf("k_plane", page_nbytes(launch)),
+        **plan.scratch,
     }
-    return CudaKernel(request, plan.grid, values)
+    return CudaKernel(request, plan.grid, values, settled=settled(launch))
 
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """How the splits of rows are shared out. `partials_nbytes`: of their results, where they are
-    kept."""
+    """How the splits of rows are shared out; `kept`: whether their results go to scratch. `group`:
+    query heads of a key head."""
 
     height: int
-    workers: int
+    group: int
+    kept: bool
     grid: tuple[int, int, int]
-    partials_nbytes: int
-    counters: int
+    scratch: Mapping[str, Argument]
 
     @staticmethod
     def of(launch: CatalogueLaunch) -> DecodePlan:
@@ -90,23 +107,19 @@ class DecodePlan:
         group = at["q_heads"] // at["kv_heads"]
         splits = -(-at["table_pages"] * PAGE_TOKENS // SPLIT_TOKENS)
         pairs = at["capacity"] * at["kv_heads"]
-        nbytes = _F32 * pairs * splits * group * (at["head_dim"] + 2)
-        workers = decode_workers(launch, splits) if nbytes <= PARTIALS_LIMIT_NBYTES else 1
+        elements = pairs * splits * group * (at["head_dim"] + 2)
+        kept = _F32 * elements <= _PARTIALS_LIMIT_NBYTES
+        workers = decode_workers(launch, splits) if kept else 1
         return DecodePlan(
             height=64 if group <= 64 else 128,
-            workers=workers,
+            group=group,
+            kept=kept,
             grid=(at["kv_heads"], workers, at["capacity"]),
-            partials_nbytes=nbytes,
-            counters=pairs,
+            scratch={
+                "partials": Scratch("partials", pb.DTYPE_F32, (elements if kept else 1,)),
+                "arrivals": Counters(pairs if kept else 1),
+            },
         )
-
-    def scratch(self, *, kept: bool) -> dict[str, Argument]:
-        """Arguments of the kernels; `kept`: whether splits go to scratch."""
-        elements = self.partials_nbytes // _F32 if kept else 1
-        return {
-            "partials": Scratch("partials", pb.DTYPE_F32, (elements,)),
-            "arrivals": Counters(self.counters if kept else 1),
-        }
 
 
 def decode_workers(launch: CatalogueLaunch, splits: int) -> int:

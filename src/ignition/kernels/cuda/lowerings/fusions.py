@@ -20,7 +20,6 @@ from ignition.kernels.cuda.launches import (
 from ignition.kernels.cuda.lowerings import projections
 from ignition.kernels.cuda.lowerings.attention import (
     PAGE_TOKENS,
-    PARTIALS_LIMIT_NBYTES,
     DecodePlan,
     attention_constants,
     check_attention,
@@ -44,7 +43,7 @@ def _rotated_decode(window: Window) -> tuple[CudaKernel, ...] | None:
     if (
         "lanes" in attention.launch.operands
         or not tiles.rotation_inside(attention.launch.integers)
-        or plan.partials_nbytes > PARTIALS_LIMIT_NBYTES
+        or not plan.kept
         or attention.places["queries"] != between
         or between not in rope.unread
         or any(rope.places[name] != attention.places[name] for name in shared)
@@ -73,7 +72,7 @@ def _rotate_and_attend(
         | dict.fromkeys(("table_pages", "slot_count", "pages"), "i32")
         | dict.fromkeys(("epsilon", "attention_factor", "scale_log2"), "fp32"),
         attention_constants(attention.launch, plan.height)
-        | {"HEIGHT": power_of_two(at["q_heads"] // at["kv_heads"])}
+        | {"HEIGHT": power_of_two(plan.group)}
         | {name.upper(): given for name, given in norms.items()},
         num_warps=4,
         num_stages=2,
@@ -96,7 +95,7 @@ def _rotate_and_attend(
         "epsilon": rope.launch.floats["epsilon"],
         "attention_factor": rope.launch.floats["attention_factor"],
         "scale_log2": attention.launch.floats["scale"] * math.log2(math.e),
-        **plan.scratch(kept=True),
+        **plan.scratch,
     }
     return CudaKernel(request, plan.grid, values, settled=_SETTLED)
 

@@ -82,7 +82,8 @@ def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
         | dict.fromkeys(("epsilon", "attention_factor"), "fp32"),
         {"Q_HEADS": at["q_heads"], "KV_HEADS": at["kv_heads"], "D": at["head_dim"]}
         | {"PAGE": at["page_tokens"], "HEADS": together}
-        | {"Q_NORM": "q_norm" in launch.operands, "K_NORM": "k_norm" in launch.operands},
+        | {"Q_NORM": "q_norm" in launch.operands, "K_NORM": "k_norm" in launch.operands}
+        | {"SETTLED": places_settled(launch)},
         num_warps=1 if together <= 4 else 4,
         num_stages=1,
     )
@@ -94,7 +95,24 @@ def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     }
     floats = {name: launch.floats[name] for name in ("epsilon", "attention_factor")}
     grid = (at["capacity"], -(-heads // together), 1)
-    return (CudaKernel(request, grid, {**operands, **counts, **floats}),)
+    arguments = {**operands, **counts, **floats}
+    return (CudaKernel(request, grid, arguments, settled=settled(launch)),)
+
+
+# Arguments that say where rows lie, and the operands that they are.
+_PLACES: Final = {
+    "rows": "rows", "positions": "positions", "slots": "slot", "page_table": "page_table",
+}  # fmt: skip
+
+
+def places_settled(launch: CatalogueLaunch) -> bool:
+    """Whether a kernel may look up where its rows lie before it waits."""
+    return launch.settled.issuperset(_PLACES.values())
+
+
+def settled(launch: CatalogueLaunch) -> frozenset[str]:
+    """The arguments with which it does, if it may."""
+    return frozenset(_PLACES) if places_settled(launch) else frozenset()
 
 
 def slot_count(table_pages: int, launch: int = 0) -> RowsOf:
