@@ -37,7 +37,7 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel; `norm`: of every norm."""
+    `tile`: of every matrix that has no narrow kernel; `norm`: warps of every norm."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Way:
     without: tuple[str, ...] = ()
     inside: bool = False
     tile: tiles.Tile | None = None
-    norm: tiles.NormBlock | None = None
+    norm: int | None = None
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    tile, norm = tiles.tile, tiles.norm
+    tile, norm = tiles.tile, tiles.norm_warps
 
-    def chosen_norm(rows: int, padded: int) -> tiles.NormBlock:
+    def chosen_norm(rows: int, padded: int) -> int:
         return way.norm or norm(rows, padded)
 
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
@@ -194,7 +194,7 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
-        patch.object(tiles, "norm", chosen_norm),
+        patch.object(tiles, "norm_warps", chosen_norm),
     ):
         yield
 
@@ -208,10 +208,7 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
-    warps = tiles.norm(rows, geometry.hidden).warps
-    tried.append(Way("norms of live rows", norm=tiles.NormBlock(1, warps, eager=False)))
-    if rows >= 64:
-        tried.append(Way("norms of four rows", norm=tiles.NormBlock(4, warps, eager=False)))
+    tried.append(Way("norms of two warps", norm=2))
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

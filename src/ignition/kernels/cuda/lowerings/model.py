@@ -46,20 +46,19 @@ def embed(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 
 
 def rms_norm(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
-    """One row a program, or some where there are many."""
+    """A row a program."""
     at = launch.integers
     padded = max(power_of_two(at["width"]), 64)
-    block = tiles.norm(at["capacity"], padded)
     request = KernelRequest(
         rows.rms_norm,
         {"rows": "*i32", "x": "*fp32", "weight": "*fp32", "out": pointer(launch, "format")}
         | {"epsilon": "fp32"},
-        {"WIDTH": at["width"], "PADDED": padded, "ROWS": block.rows, "EAGER": block.eager},
-        num_warps=block.warps,
+        {"WIDTH": at["width"], "PADDED": padded},
+        num_warps=tiles.norm_warps(at["capacity"], padded),
         num_stages=1,
     )
     operands = {name: At(name) for name in ("rows", "x", "weight", "out")}
-    grid = (-(-at["capacity"] // block.rows), 1, 1)
+    grid = (at["capacity"], 1, 1)
     return (CudaKernel(request, grid, {**operands, "epsilon": launch.floats["epsilon"]}),)
 
 
