@@ -93,10 +93,11 @@ class Arenas:
         free = gpu.free_nbytes()
         sizes = ", ".join(f"{name} {nbytes:,}" for name, nbytes in layout.nbytes.items())
         _log.info(
-            "GPU memory: %s, in bytes: %s, of %s free on %s",
+            "GPU memory: %s, in bytes: %s, of %s free on GPU %d (%s)",
             show_size(layout.total_nbytes),
             sizes,
             show_size(free),
+            gpu.ordinal,
             gpu.name,
         )
         try:
