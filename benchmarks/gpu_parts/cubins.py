@@ -87,6 +87,7 @@ def _projection_request(v: Projection) -> KernelRequest:
         "ROWS_FIRST": v.rows_first,
         "EPILOGUE": v.epilogue,
         "BIAS": False,
+        "SETTLED": False,
     }
     if v.kind == "few":
         function = projection.project_few

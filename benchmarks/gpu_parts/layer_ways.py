@@ -37,7 +37,8 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel; `norm`: of every norm."""
+    `tile`: of every matrix that has no narrow kernel; `norm_rows`: of a norm's program;
+    `unsettled`: nothing is known of the launch before."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -45,7 +46,8 @@ class Way:
     without: tuple[str, ...] = ()
     inside: bool = False
     tile: tiles.Tile | None = None
-    norm: tiles.NormBlock | None = None
+    norm_rows: int | None = None
+    unsettled: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def lowered(
     geometry: Geometry, rows: int, way: Way
 ) -> list[tuple[CudaKernel, list[PlannedLaunch]]]:
     """The CUDA launches of a layer, each with the catalogue launches that its arguments number."""
-    launches = _settled(layer(geometry, rows))
+    launches = layer(geometry, rows)
+    if not way.unsettled:
+        launches = _settled(launches)
     result: list[tuple[CudaKernel, list[PlannedLaunch]]] = []
     with _chosen(geometry, way):
         at = 0
@@ -180,10 +184,10 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    tile, norm = tiles.tile, tiles.norm
+    tile, norm_rows = tiles.tile, tiles.norm_rows
 
-    def chosen_norm(rows: int, padded: int) -> tiles.NormBlock:
-        return way.norm or norm(rows, padded)
+    def chosen_norm_rows(rows: int, padded: int) -> int:
+        return way.norm_rows or norm_rows(rows, padded)
 
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
         return way.tile or tile(rows, outputs, width, f32=f32)
@@ -194,7 +198,7 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
-        patch.object(tiles, "norm", chosen_norm),
+        patch.object(tiles, "norm_rows", chosen_norm_rows),
     ):
         yield
 
@@ -208,10 +212,9 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
-    warps = tiles.norm(rows, geometry.hidden).warps
-    tried.append(Way("norms of live rows", norm=tiles.NormBlock(1, warps, eager=False)))
+    tried.append(Way("unsettled", unsettled=True))
     if rows >= 64:
-        tried.append(Way("norms of four rows", norm=tiles.NormBlock(4, warps, eager=False)))
+        tried.append(Way("norms of four rows", norm_rows=4))
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

@@ -59,22 +59,25 @@ def embed(
 @triton.jit
 def rms_norm(
     rows, x, weight, out, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    EAGER: tl.constexpr,
+    SETTLED: tl.constexpr,
 ):  # fmt: skip
     """Grid (⌈capacity / ROWS⌉). x and weight f32, out bf16 or f32; PADDED the power of two at or
-    above WIDTH. `EAGER`, of one row a program: it is read before it is known to be live."""
+    above WIDTH. `SETTLED`: `rows` is older than the launch before this one."""
     first_row = tl.program_id(0) * ROWS
     row = first_row + tl.arange(0, ROWS)
     column = tl.arange(0, PADDED)
     inside = column < WIDTH
     factor = tl.load(weight + column, mask=inside, other=0.0)
-    gdc_wait()
-    gdc_launch_dependents()
+    if not SETTLED:
+        gdc_wait()
     live = tl.load(rows)
-    if EAGER | (first_row < live):
+    if SETTLED:
+        gdc_wait()
+    gdc_launch_dependents()
+    if first_row < live:
         at = row[:, None].to(tl.int64) * WIDTH + column[None, :]
         mask = (row < live)[:, None] & inside[None, :]
-        values = tl.load(x + at, mask=inside[None, :] if EAGER else mask, other=0.0)
+        values = tl.load(x + at, mask=mask, other=0.0)
         inverse = inverse_rms(values, WIDTH, epsilon, ROWS, PADDED)
         result = values * inverse[:, None] * factor[None, :]
         tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)

@@ -65,22 +65,9 @@ class NarrowTile:
         return -(-outputs // self.outputs), -(-capacity // self.rows), 1
 
 
-@dataclass(frozen=True)
-class NormBlock:
-    """Rows and warps of a program of `rms_norm`; `eager`: its row is read before it is known to be
-    live."""
-
-    rows: int
-    warps: int
-    eager: bool
-
-
-def norm(rows: int, padded: int) -> NormBlock:
-    """For up to `rows` rows of a padded width."""
-    warps = 4 if padded <= 4096 else 8
-    if rows > 128 and padded <= 4096:
-        return NormBlock(4, warps, eager=False)
-    return NormBlock(1, warps, eager=rows <= 128)
+def norm_rows(rows: int, padded: int) -> int:
+    """Rows that a program of `rms_norm` takes, for up to `rows` rows of a padded width."""
+    return 4 if rows > 128 and padded <= 4096 else 1
 
 
 def parts(outputs: int, width: int) -> int:
