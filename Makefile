@@ -53,8 +53,8 @@ cuda: $(VENV)/.installed-test,cuda-prepare $(VENV)/.installed-weights
 clauses: $(VENV)/.installed-test $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) -m 'not parity and not clients' --clauses
 
-## mutate    break each clause's enforcement in turn: a test marked for it must fail (CLAUSES="CORE-4")
-mutate: $(VENV)/.installed-test
+## mutate    break each clause's enforcement and the cuda target: a test must fail (CLAUSES="CORE-4")
+mutate: $(VENV)/.installed-test,cuda-prepare
 	$(BIN)/python -m tests.mutations $(CLAUSES)
 
 ## fuzz      hostile input, guided by coverage, for SECONDS in all (TARGETS="frame manifest")

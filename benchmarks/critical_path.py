@@ -2,6 +2,7 @@
 
     python benchmarks/critical_path.py [CORE --accept NAMESPACE --target cuda:sm_90]
         [--before OTHER_CHECKOUT] [--lanes 1 8 32 128] [--passes 3] [--steps]
+        [--waiting spins sleeps]
 
 Without a core: of a tiny one, on the cuda device over the stand-in driver (tests/standin_driver),
 whose launch costs next to nothing; the answers are scripted. With one: as it is, on a GPU. Greedy
@@ -11,7 +12,9 @@ round in flight the path is all that the device waits for; with two it says how 
 could follow. On a GPU `idle` is what the device itself stamped between two rounds, and `lag` how
 long after its end a round was seen to have ended.
 
-`--steps` adds a pass in which each step of the loop is timed, and what that timing costs.
+`waiting` is whether looks at a round's word come without a pause around its expected end, as on a
+machine of four processors and more. `--steps` adds a pass in which each step of the loop is timed,
+and what that timing costs.
 `--before` runs another checkout's sources in turn, for comparison in one run. µs: median, and the
 median of passes' 95th percentiles.
 """
@@ -25,7 +28,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,16 +56,19 @@ def child(arguments: argparse.Namespace) -> None:
     core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
     shorten_turns(of_gpu=True)
     results: dict[str, dict[str, float]] = {"noting": {"us": noting_us()}}
-    for frames, steps in ((1, False), (2, False), *([(1, True)] if arguments.steps else [])):
+    passes = [(frames, False, waits) for frames in (1, 2) for waits in arguments.waiting]
+    passes += [(1, True, arguments.waiting[0])] * arguments.steps
+    for frames, steps, waits in passes:
         runtime = load(core, arguments.target, arguments.round_us * 1000, standin=arguments.standin)
         try:
+            runtime._device._watch.spins = waits == "spins"
             slots = runtime.geometry.request_slots
             lanes = [count for count in arguments.lanes if count <= slots]
             found = measure(runtime, lanes, frames, arguments.passes, steps=steps)
         finally:
             runtime.close()
         for count, figures in found.items():
-            results[f"{count} {'steps' if steps else frames}"] = figures
+            results[f"{count} {'steps' if steps else f'{frames} {waits}'}"] = figures
     print(json.dumps(results))
 
 
@@ -99,12 +104,13 @@ def standin_core(folder: Path) -> Path:
 def run(tree: Path, arguments: argparse.Namespace, core: Path, *, standin: bool) -> dict[str, Any]:
     """One child with a checkout's sources."""
     environment = dict(os.environ)
-    python = [str(tree / "src"), str(tree), *filter(None, [environment.get("PYTHONPATH")])]
+    python = [str(tree / "src"), str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(python)
     environment["OPENBLAS_NUM_THREADS"] = "1"  # as the worker's
     command = [sys.executable, __file__, str(core), "--accept", arguments.accept, "--child"]
     command += ["--target", arguments.target, "--passes", str(arguments.passes), "--lanes"]
     command += [*map(str, arguments.lanes), "--round-us", str(arguments.round_us)]
+    command += ["--waiting", *arguments.waiting]
     if arguments.steps:
         command.append("--steps")
     if standin:
@@ -121,7 +127,7 @@ def run(tree: Path, arguments: argparse.Namespace, core: Path, *, standin: bool)
     return found
 
 
-def report(found: dict[str, list[dict[str, Any]]], lanes: Sequence[int], *, on_gpu: bool) -> None:
+def report(found: dict[str, list[dict[str, Any]]], *, on_gpu: bool) -> None:
     """Prints the table, and the steps where they were timed."""
 
     def figure(tree: str, key: str, name: str) -> float:
@@ -130,21 +136,22 @@ def report(found: dict[str, list[dict[str, Any]]], lanes: Sequence[int], *, on_g
     noting = median(one["noting"]["us"] for runs in found.values() for one in runs)
     print(f"noting both moments of a round: {noting:.2f} us of these figures")
     columns = ("host", "host p95", *(("idle", "lag", "device") if on_gpu else ()))
-    print("| sources | lanes | in flight | " + " | ".join(columns) + " |")
-    print("| --- " * (3 + len(columns)) + "|")
-    for count in lanes:
-        for frames in (1, 2):
-            for tree, runs in found.items():
-                key = f"{count} {frames}"
-                if key in runs[0]:
-                    cells = [f"{figure(tree, key, name):.1f}" for name in columns]
-                    print(f"| {tree} | {count} | {frames} | " + " | ".join(cells) + " |")
-    for count in lanes:
+    print("| sources | lanes | in flight | waiting | " + " | ".join(columns) + " |")
+    print("| --- " * (4 + len(columns)) + "|")
+    for key in found["this"][0]:
+        count, *rest = key.split()
+        if len(rest) != 2:
+            continue
+        for tree in found:
+            cells = [f"{figure(tree, key, name):.1f}" for name in columns]
+            print(f"| {tree} | {count} | {' | '.join(rest)} | " + " | ".join(cells) + " |")
+    for key in found["this"][0]:
+        count, *rest = key.split()
+        if rest != ["steps"]:
+            continue
         for tree, runs in found.items():
-            key = f"{count} steps"
-            if key not in runs[0]:
-                continue
-            cost = figure(tree, key, "host") - figure(tree, f"{count} 1", "host")
+            alone = next(other for other in runs[0] if other.startswith(f"{count} 1 "))
+            cost = figure(tree, key, "host") - figure(tree, alone, "host")
             print(f"\n{tree}, {count} lanes, one in flight, us a step (timing adds {cost:.1f}):")
             for name in runs[0][key]:
                 if name.startswith("step: "):
@@ -165,6 +172,13 @@ def main() -> None:
     parser.add_argument("--round-us", type=int, default=500, help="a round over the stand-in")
     parser.add_argument("--repeats", type=int, default=3, help="processes of each checkout")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument(
+        "--waiting",
+        nargs="+",
+        choices=("spins", "sleeps"),
+        default=["spins", "sleeps"],
+        help="how the end of a round is waited for (default: both in turn)",
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--standin", action="store_true", help=argparse.SUPPRESS)
@@ -180,7 +194,7 @@ def main() -> None:
         for _ in range(arguments.repeats):
             for name, tree in trees.items():
                 found[name].append(run(tree, arguments, core, standin=standin))
-    report(found, arguments.lanes, on_gpu=not standin)
+    report(found, on_gpu=not standin)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found, indent=1))
 

@@ -84,8 +84,11 @@ def main() -> None:
     parser.add_argument("core")
     parser.add_argument("--accept", required=True)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("options", nargs="*", help="further options of helios serve, after --")
-    arguments = parser.parse_args()
+    # What follows "--" is the server's, wherever the other arguments stand.
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    arguments = parser.parse_args(given[:end])
+    arguments.options = given[end + 1 :]
     measure(arguments.core, arguments.accept, arguments.options)
     starts = [
         measure(arguments.core, arguments.accept, arguments.options) for _ in range(arguments.runs)

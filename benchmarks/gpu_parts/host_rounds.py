@@ -36,10 +36,9 @@ def measure(folder: Path, weights_gib: float, rounds: int) -> Results:
     loaded = time.perf_counter()
     results["making weights, s"] = round(made - began, 3)
     results["opening, ms"] = round(1e3 * (opened - made), 1)
-    results["memory and weights, ms"] = round(1e3 * (allocated - opened), 1)
-    results["weights, GB/s, zeroing included"] = round(
-        content.nbytes / 1e9 / (allocated - opened), 2
-    )
+    spent = device.load_ns()
+    results["memory, ms"] = round(spent["memory"] / 1e6, 1)
+    results["weights beside graphs, GB/s"] = round(content.nbytes / spent["weights_upload"], 2)
     results["loading graphs, ms"] = round(1e3 * (loaded - allocated), 1)
     results["loading, us a node and frame"] = round(1e6 * (loaded - allocated) / nodes / 2, 2)
     results["graphs, MiB"] = round(device.scratch_nbytes() / (1 << 20), 2)

@@ -37,8 +37,8 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel; `norm_rows`: of a norm's program;
-    `unsettled`: nothing is known of the launch before."""
+    `tile`: of every matrix that has no narrow kernel; `norm`: warps of every norm; `unsettled`:
+    nothing is known of the launch before."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Way:
     without: tuple[str, ...] = ()
     inside: bool = False
     tile: tiles.Tile | None = None
-    norm_rows: int | None = None
+    norm: int | None = None
     unsettled: bool = False
 
 
@@ -184,10 +184,10 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
     def chosen_parts(outputs: int, width: int) -> int:
         return parts(outputs, width) if way.parts is None else way.parts
 
-    tile, norm_rows = tiles.tile, tiles.norm_rows
+    tile, norm = tiles.tile, tiles.norm_warps
 
-    def chosen_norm_rows(rows: int, padded: int) -> int:
-        return way.norm_rows or norm_rows(rows, padded)
+    def chosen_norm(rows: int, padded: int) -> int:
+        return way.norm or norm(rows, padded)
 
     def chosen_tile(rows: int, outputs: int, width: int, *, f32: bool) -> tiles.Tile:
         return way.tile or tile(rows, outputs, width, f32=f32)
@@ -198,7 +198,7 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         patch.object(tiles, "parts", chosen_parts),
         patch.object(tiles, "rotation_inside", rotation_inside),
         patch.object(tiles, "tile", chosen_tile),
-        patch.object(tiles, "norm_rows", chosen_norm_rows),
+        patch.object(tiles, "norm_warps", chosen_norm),
     ):
         yield
 
@@ -212,9 +212,7 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
-    tried.append(Way("unsettled", unsettled=True))
-    if rows >= 64:
-        tried.append(Way("norms of four rows", norm_rows=4))
+    tried += [Way("norms of two warps", norm=2), Way("unsettled", unsettled=True)]
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

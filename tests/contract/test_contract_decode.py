@@ -7,13 +7,13 @@ from collections.abc import Callable
 from enum import IntEnum
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.contract import decode, enums
 from helios.errors import ContractError
 from helios.schema import contract_pb2 as pb
+from tests.contract.damage import damaged
 from tests.contract.sample import bind, sample_contract
 
 Change = Callable[[pb.ServingContract], object]
@@ -308,11 +308,7 @@ def test_enumerations_are_the_schemas_without_zero(mine: type[IntEnum]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_give_a_contract_error_or_a_contract(data: st.DataObject) -> None:
-    wire = bytearray(sample_contract().SerializeToString())
-    for _ in range(data.draw(st.integers(1, 4))):
-        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
-    message = pb.ServingContract()
-    with contextlib.suppress(DecodeError, UnicodeDecodeError):
-        message.ParseFromString(bytes(wire))
+    message = damaged(data, sample_contract())
+    if message is not None:
         with contextlib.suppress(ContractError):
             decode(message)

@@ -30,6 +30,7 @@ def stored(tmp_path: Path, content: bytes) -> tuple[Path, WeightResource]:
     return path, WeightResource("weights", NBYTES, digests)
 
 
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("limit", [0, weights.OWN_MEMORY_NBYTES])
 def test_content_is_that_of_the_file(
@@ -37,25 +38,37 @@ def test_content_is_that_of_the_file(
     content: bytes,
     limit: int,
     verify: bool,
+    copied: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(weights, "OWN_MEMORY_NBYTES", limit)
-    mapped = weights.map_file(*stored, verify=verify)
+    mapped = weights.map_file(*stored, verify=verify, copied=copied)
     assert mapped.content == content
     assert mapped.content.readonly
     mapped.close()
 
 
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("limit", [0, weights.OWN_MEMORY_NBYTES])
 def test_a_damaged_chunk_is_named(
-    stored: tuple[Path, WeightResource], limit: int, monkeypatch: pytest.MonkeyPatch
+    stored: tuple[Path, WeightResource], limit: int, copied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "OWN_MEMORY_NBYTES", limit)
     with stored[0].open("r+b") as file:
         file.seek(CHUNK_NBYTES + 7)
         file.write(b"damage")
     with pytest.raises(CoreError, match="chunk 1 is not what was signed"):
-        weights.map_file(*stored, verify=True)
+        weights.map_file(*stored, verify=True, copied=copied)
+
+
+def test_what_is_copied_takes_no_memory_of_its_own(
+    stored: tuple[Path, WeightResource], content: bytes
+) -> None:
+    with weights.map_file(*stored, verify=True, copied=True).content as seen:
+        with stored[0].open("r+b") as file:
+            file.write(b"the file's own pages")
+        assert bytes(seen[:20]) == b"the file's own pages"
+        assert seen[20:] == content[20:]
 
 
 def test_own_memory_stays_as_it_was_verified(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from enum import IntEnum
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from helios.runtime.manifest_checks import check_manifest, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import execution_pb2
 from helios.schema import execution_pb2 as pb
+from tests.contract.damage import damaged
 from tests.contract.sample import sample_contract
 from tests.runtime.sample_manifest import WEIGHT_NBYTES, sample_manifest
 
@@ -303,11 +303,7 @@ def test_enumerations_are_the_schemas_without_zero(mine: type[IntEnum]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_give_a_contract_error_or_a_manifest(data: st.DataObject) -> None:
-    wire = bytearray(sample_manifest().SerializeToString())
-    for _ in range(data.draw(st.integers(1, 4))):
-        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
-    message = pb.ExecutionManifest()
-    with contextlib.suppress(DecodeError, UnicodeDecodeError):
-        message.ParseFromString(bytes(wire))
+    message = damaged(data, sample_manifest())
+    if message is not None:
         with contextlib.suppress(ContractError):
             check_manifest(decode_manifest(message), decode(sample_contract()))

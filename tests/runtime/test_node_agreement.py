@@ -12,7 +12,7 @@ from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import contract_pb2 as contract
 from helios.schema import execution_pb2 as pb
 from tests.contract.sample import sample_contract
-from tests.runtime.sample_cuda import ROW_COUNT, sample_cuda_manifest
+from tests.runtime.sample_cuda import sample_cuda_manifest
 from tests.runtime.test_node_decoding import (
     NODE,
     OPERANDS,
@@ -23,6 +23,7 @@ from tests.runtime.test_node_decoding import (
     index_of,
     node,
 )
+from tests.standin_driver.cuda_manifest import MAP, ROW_COUNT
 
 
 def check(change: Change) -> str:
@@ -77,7 +78,7 @@ def test_a_node_touches_nothing_that_its_launch_does_not(name: str) -> None:
         node(message).arguments.add(buffer=operand)
 
     where = check(add)
-    assert where == f"{NODE}.arguments[{OPERANDS + ROW_COUNT + 1}].buffer.buffer"
+    assert where == f"{NODE}.arguments[{OPERANDS + MAP + 1}].buffer.buffer"
 
 
 def test_a_node_writes_nothing_that_its_launch_reads() -> None:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,20 +18,22 @@ from helios.runtime.manifest_checks import check_manifest, check_modules
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import contract_pb2 as contract
 from helios.schema import execution_pb2 as pb
+from tests.contract.damage import damaged
 from tests.contract.sample import sample_contract
-from tests.runtime.sample_cuda import (
+from tests.runtime.sample_cuda import MODULES, sample_cuda_manifest
+from tests.runtime.sample_manifest import sample_manifest
+from tests.standin_driver.cuda_manifest import (
+    COUNTED_NBYTES,
     COUNTER_ARGUMENT,
     COUNTERS,
     FLOAT32,
     MAP,
-    MODULES,
     ROW_COUNT,
     SCRATCH_ARGUMENT,
-    SCRATCH_COLUMNS,
+    SCRATCH_OFFSET,
+    SCRATCH_SHAPE,
     WORK,
-    sample_cuda_manifest,
 )
-from tests.runtime.sample_manifest import sample_manifest
 
 Change = Callable[[pb.ExecutionManifest], object]
 PROGRAM, LAUNCH = 3, 2
@@ -74,23 +75,24 @@ def test_every_part_of_a_node_arrives() -> None:
     manifest = decode_manifest(sample_cuda_manifest())
     assert manifest.cuda is not None
     assert (manifest.cuda.stage, manifest.cuda.record) == (0, 1)
-    assert manifest.cuda.functions[WORK] == m.CudaFunction("module.work", "work", 128, 1024)
     found = manifest.programs[PROGRAM].launches[LAUNCH]
     assert len(found.nodes) == 1
     decoded = found.nodes[0]
-    assert (decoded.function, decoded.grid, decoded.programmatic) == (WORK, (3, 2, 1), True)
+    assert (decoded.grid, decoded.programmatic) == ((LAUNCH + 1, 2, 1), True)
+    work = manifest.cuda.functions[decoded.function]
+    assert (work.module, work.threads, work.shared_nbytes) == (WORK, 256, 100_000)
     assert decoded.arguments[:OPERANDS] == found.operands
     scratch = manifest.buffer_index["scratch"]
     assert decoded.arguments[OPERANDS:] == (
         m.Operand(manifest.buffer_index["counters"], 0, AccessMode.READ_WRITE),
-        m.Operand(scratch, 0, AccessMode.READ_WRITE),
+        m.Operand(scratch, SCRATCH_OFFSET, AccessMode.READ_WRITE),
         m.CudaInteger(-1, m.CudaIntegerWidth.BITS_32),
         m.CudaInteger(1 << 40, m.CudaIntegerWidth.BITS_64),
         0.5,
+        m.CudaRowCount(m.Operand(scratch, 0, AccessMode.READ), COUNTED_NBYTES),
         m.CudaTensorMap(
-            m.Operand(scratch, 0, AccessMode.READ), m.DType.BF16, SCRATCH_COLUMNS, (4, 32), 64
+            m.Operand(scratch, 0, AccessMode.READ), m.DType.BF16, SCRATCH_SHAPE[1], (4, 32), 64
         ),
-        m.CudaRowCount(m.Operand(scratch, 0, AccessMode.READ_WRITE), 2 * SCRATCH_COLUMNS),
     )
 
 
@@ -106,15 +108,15 @@ def test_nodes_agree_with_their_launches_and_counters_are_planned() -> None:
 def test_a_module_that_the_rank_lacks_is_refused() -> None:
     with pytest.raises(ContractError) as raised:
         check_modules(decode_manifest(sample_cuda_manifest()), MODULES[:1])
-    assert raised.value.where == f"cuda.functions[{WORK}].module"
+    assert raised.value.where == "cuda.functions[2].module", "the first of another module"
     check_modules(decode_manifest(sample_manifest()), ())
 
 
 STRUCTURES: list[tuple[str, Change]] = [
     ("cuda", lambda x: x.ClearField("cuda")),
     ("cuda", lambda x: setattr(x, "target", "cpu")),
-    ("cuda.stage", lambda x: setattr(x.cuda, "stage", 3)),
-    ("cuda.record", lambda x: setattr(x.cuda, "record", 3)),
+    ("cuda.stage", lambda x: setattr(x.cuda, "stage", 99)),
+    ("cuda.record", lambda x: setattr(x.cuda, "record", 99)),
     ("cuda.functions[0].module", lambda x: setattr(x.cuda.functions[0], "module", "")),
     ("cuda.functions[1].function", lambda x: setattr(x.cuda.functions[1], "function", "\n")),
     ("cuda.functions[0].threads", lambda x: setattr(x.cuda.functions[0], "threads", 0)),
@@ -123,7 +125,7 @@ STRUCTURES: list[tuple[str, Change]] = [
         "cuda.functions[0].shared_nbytes",
         lambda x: setattr(x.cuda.functions[0], "shared_nbytes", 232_449),
     ),
-    (f"{NODE}.function", lambda x: setattr(node(x), "function", 3)),
+    (f"{NODE}.function", lambda x: setattr(node(x), "function", 99)),
     (f"{NODE}.function", lambda x: setattr(node(x), "function", 0)),
     (f"{NODE}.function", lambda x: setattr(node(x), "function", 1)),
     (f"{NODE}.grid", lambda x: node(x).grid.pop()),
@@ -248,11 +250,7 @@ def test_no_kernel_takes_counters() -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_give_a_contract_error_or_a_manifest(data: st.DataObject) -> None:
-    wire = bytearray(sample_cuda_manifest().SerializeToString())
-    for _ in range(data.draw(st.integers(1, 4))):
-        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
-    message = pb.ExecutionManifest()
-    with contextlib.suppress(DecodeError, UnicodeDecodeError):
-        message.ParseFromString(bytes(wire))
+    message = damaged(data, sample_cuda_manifest())
+    if message is not None:
         with contextlib.suppress(ContractError):
             check_manifest(decode_manifest(message), decode(sample_contract()))

@@ -88,7 +88,7 @@ class GrammarDriver(Driver):
             if one.constrained and planned.program.operation is not Operation.SNAPSHOT:
                 self.most_in_flight = max(self.most_in_flight, len(self.sequences) + 1)
             lanes.append(lane)
-        return replace(planned.round, lanes=tuple(lanes))
+        return planned.round._replace(lanes=tuple(lanes))
 
     def complete(self) -> None:
         before = {request_id: len(got.tokens) for request_id, got in self.got.items()}

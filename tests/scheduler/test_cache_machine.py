@@ -4,7 +4,6 @@ leaks, and nothing is reused that wasn't behind a fence."""
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -183,16 +182,16 @@ class CacheMachine(RuleBasedStateMachine):
         def tamper(completion: Completion) -> Completion:
             nonlocal failing
             if kind == "order":
-                return replace(completion, sequence=completion.sequence + 1)
+                return completion._replace(sequence=completion.sequence + 1)
             if not completion.lanes:
                 failing = set()
                 return completion
             first, *others = completion.lanes
             if kind == "count":
-                return replace(completion, lanes=tuple(others))
+                return completion._replace(lanes=tuple(others))
             failing = {planned.residents[0].progress.request.request_id}
             wrong = first._replace(consumed=first.consumed + 1)
-            return replace(completion, lanes=(wrong, *others))
+            return completion._replace(lanes=(wrong, *others))
 
         before = {number: got.failure for number, got in self.driver.got.items()}
         self.driver.model.tamper = tamper

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -30,7 +29,7 @@ def on_lane(**changes: object) -> Tamper:
             return completion
         first, *others = completion.lanes
         changed: LaneCompletion = first._replace(**changes)
-        return replace(completion, lanes=(changed, *others))
+        return completion._replace(lanes=(changed, *others))
 
     return tamper
 
@@ -85,7 +84,7 @@ def test_every_lane_is_checked_before_any_is_accepted() -> None:
 
     def tamper(completion: Completion) -> Completion:
         first, second = completion.lanes
-        return replace(completion, lanes=(first, second._replace(consumed=0)))
+        return completion._replace(lanes=(first, second._replace(consumed=0)))
 
     driver.model.tamper = tamper
     driver.turn()
@@ -96,9 +95,9 @@ def test_every_lane_is_checked_before_any_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("tamper", "says"),
     [
-        (lambda c: replace(c, sequence=c.sequence + 1), "completion 3 came where 2 was due"),
-        (lambda c: replace(c, lanes=c.lanes[:1]), "has 1 lanes, not 2"),
-        (lambda c: replace(c, lanes=()), "has 0 lanes, not 2"),
+        (lambda c: c._replace(sequence=c.sequence + 1), "completion 3 came where 2 was due"),
+        (lambda c: c._replace(lanes=c.lanes[:1]), "has 1 lanes, not 2"),
+        (lambda c: c._replace(lanes=()), "has 0 lanes, not 2"),
         (on_lane(slot=3), "slot 3 generation 1 answered for slot 0"),
         (on_lane(generation=7), "slot 0 generation 7 answered for slot 0 generation 1"),
     ],

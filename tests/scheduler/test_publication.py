@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -152,9 +151,9 @@ def test_a_fault_publishes_nothing(history: History, program: str, kind: str) ->
 
     def tamper(completion: Completion) -> Completion:
         if kind == "record":
-            return replace(completion, sequence=completion.sequence + 1)
+            return completion._replace(sequence=completion.sequence + 1)
         lanes = tuple(lane._replace(consumed=lane.consumed + 1) for lane in completion.lanes)
-        return replace(completion, lanes=lanes)
+        return completion._replace(lanes=lanes)
 
     driver = driver_of(history, SchedulerOptions(frames_in_flight=1), pages=30)
     driver.submit(request(0, PROMPT, 6))

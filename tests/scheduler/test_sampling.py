@@ -102,7 +102,7 @@ def test_alternatives_that_can_t_be_fail_their_request_alone(
         for number, lane in enumerate(lanes):
             if lane.slot == 0 and lane.tokens:
                 lanes[number] = lane._replace(alternatives=alternatives)
-        return replace(completion, lanes=tuple(lanes))
+        return completion._replace(lanes=tuple(lanes))
 
     driver.model.tamper = tamper
     driver.drain()

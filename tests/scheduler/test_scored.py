@@ -148,12 +148,11 @@ def test_a_cancelled_request_gets_no_scores() -> None:
 
 
 def without_scores(completion: Completion) -> Completion:
-    return replace(completion, lanes=tuple(one._replace(scores=()) for one in completion.lanes))
+    return completion._replace(lanes=tuple(one._replace(scores=()) for one in completion.lanes))
 
 
 def with_nan(completion: Completion) -> Completion:
-    return replace(
-        completion,
+    return completion._replace(
         lanes=tuple(
             one._replace(scores=tuple(math.nan for _ in one.scores)) for one in completion.lanes
         ),
@@ -161,8 +160,7 @@ def with_nan(completion: Completion) -> Completion:
 
 
 def with_likelier_than_certain(completion: Completion) -> Completion:
-    return replace(
-        completion,
+    return completion._replace(
         lanes=tuple(
             one._replace(scores=tuple(1.0 for _ in one.scores)) for one in completion.lanes
         ),
@@ -217,8 +215,8 @@ def test_rankings_that_cant_be_true_fail_their_request(wrong: Wrong, says: str) 
     ranking = Ranking(wrong.ranks, wrong.alternatives)
     driver = Driver(model())
     driver.submit(scored(1, prompt=(7, 8, 9, 10, 11), likeliest=2))
-    driver.model.tamper = lambda completion: replace(
-        completion, lanes=tuple(one._replace(ranking=ranking) for one in completion.lanes)
+    driver.model.tamper = lambda completion: completion._replace(
+        lanes=tuple(one._replace(ranking=ranking) for one in completion.lanes)
     )
     while not driver.got[1].ended:
         driver.turn()

@@ -119,7 +119,7 @@ def test_a_leader_that_fails_leaves_the_others_going() -> None:
     driver.submit(*asked)
 
     def tamper(completion: Completion) -> Completion:
-        return replace(completion, lanes=tuple(x._replace(consumed=99) for x in completion.lanes))
+        return completion._replace(lanes=tuple(x._replace(consumed=99) for x in completion.lanes))
 
     driver.model.tamper = tamper
     while driver.got[1].failure is None:

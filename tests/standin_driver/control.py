@@ -30,6 +30,15 @@ class Standin:
         """Keeps launched graphs of a device from running, or runs them."""
         self._library.standin_pause(device, int(whether))
 
+    def block(self, whether: bool) -> None:
+        """Keeps the callers of launches, or lets them go on."""
+        self._library.standin_block(int(whether))
+
+    @property
+    def waiting(self) -> int:
+        """Callers of launches that are kept."""
+        return int(self._library.standin_waiting())
+
     def take(self, round_ns: int) -> None:
         """Rounds take so long from now on: their sequence is released by then."""
         self._library.standin_round_ns(ctypes.c_long(round_ns))

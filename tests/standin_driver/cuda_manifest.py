@@ -1,7 +1,7 @@
 """Any manifest as one of a cuda target: a node for each launch, of functions that do nothing.
 
 The modules are images that only the stand-in driver takes. Beside its operands the first node of
-every program has an argument of each other kind.
+every program, or every node, has an argument of each other kind.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ TARGET = "cuda:sm_90"
 TRANSPORT, WORK = "module.transport", "module.work"
 _HIDDEN = (8, 8)
 _ALL_KINDS = (8, 8, 4, 8, 4, 4, 128, 4, 4, 8, 8)
-_COUNTERS, _SCRATCH_SHAPE = 16, (8, 32)
+COUNTERS, SCRATCH_SHAPE = 16, (8, 32)
+SCRATCH_OFFSET, COUNTED_NBYTES = 64, 64
+# Positions of the arguments of other kinds behind a node's operands.
+COUNTER_ARGUMENT, SCRATCH_ARGUMENT, INT32, INT64, FLOAT32, ROW_COUNT, MAP = range(7)
 
 
-def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[str, bytes]]:
+def as_cuda(
+    message: pb.ExecutionManifest, *, all_kinds_everywhere: bool = False
+) -> tuple[pb.ExecutionManifest, dict[str, bytes]]:
     """A changed copy, and the modules that it names."""
     changed = pb.ExecutionManifest()
     changed.CopyFrom(message)
     changed.target = TARGET
-    counters = _buffer(changed, "counters", pb.BUFFER_CLASS_COUNTER, pb.DTYPE_I32, (_COUNTERS,), 4)
+    counters = _buffer(changed, "counters", pb.BUFFER_CLASS_COUNTER, pb.DTYPE_I32, (COUNTERS,), 4)
     scratch = _buffer(
-        changed, "scratch", pb.BUFFER_CLASS_WORKSPACE, pb.DTYPE_BF16, _SCRATCH_SHAPE, 2
+        changed, "scratch", pb.BUFFER_CLASS_WORKSPACE, pb.DTYPE_BF16, SCRATCH_SHAPE, 2
     )
     at = -(-changed.workspace_nbytes // 256) * 256
     changed.buffers[scratch - 1].offset = at
@@ -46,7 +51,8 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
 
     for program in (*changed.programs, *changed.tuning):
         for number, launch in enumerate(program.launches):
-            sizes = (8,) * len(launch.operands) + (_ALL_KINDS if number == 0 else ())
+            more = number == 0 or all_kinds_everywhere
+            sizes = (8,) * len(launch.operands) + (_ALL_KINDS if more else ())
             node = launch.nodes.add(
                 function=function(sizes), grid=(number + 1, 2, 1), programmatic=number % 3 != 1
             )
@@ -55,7 +61,7 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
                     node.arguments.add(buffer=operand)
                 else:
                     node.arguments.add(int64=0)
-            if number == 0:
+            if more:
                 _add_all_kinds(node, counters, scratch)
     work = {
         changed.cuda.functions[index].function: (*sizes, *_HIDDEN)
@@ -68,18 +74,20 @@ def as_cuda(message: pb.ExecutionManifest) -> tuple[pb.ExecutionManifest, dict[s
 def _add_all_kinds(node: pb.CudaNode, counters: int, scratch: int) -> None:
     both, read = contract.ACCESS_MODE_READ_WRITE, contract.ACCESS_MODE_READ
     node.arguments.add(buffer=pb.Operand(buffer=counters, access=both))
-    node.arguments.add(buffer=pb.Operand(buffer=scratch, access=both, byte_offset=64))
+    node.arguments.add(buffer=pb.Operand(buffer=scratch, access=both, byte_offset=SCRATCH_OFFSET))
     node.arguments.add(int32=-1)
     node.arguments.add(int64=1 << 40)
     node.arguments.add(float32=0.5)
     node.arguments.add(
-        row_count=pb.CudaRowCount(buffer=pb.Operand(buffer=scratch, access=read), row_nbytes=64)
+        row_count=pb.CudaRowCount(
+            buffer=pb.Operand(buffer=scratch, access=read), row_nbytes=COUNTED_NBYTES
+        )
     )
     node.arguments.add(
         tensor_map=pb.CudaTensorMap(
             buffer=pb.Operand(buffer=scratch, access=read),
             dtype=pb.DTYPE_BF16,
-            columns=_SCRATCH_SHAPE[1],
+            columns=SCRATCH_SHAPE[1],
             box=(4, 32),
             swizzle=64,
         )

@@ -76,7 +76,7 @@ EXPORT Result cuDeviceGetAttribute(int *value, int attribute, int device) {
 EXPORT Result cuDevicePrimaryCtxRetain(Handle **context, int device) {
   Result error = enter_on("cuDevicePrimaryCtxRetain", device);
   if (error) return error;
-  retained[device]++;
+  __atomic_fetch_add(&retained[device], 1, __ATOMIC_SEQ_CST);
   held(1);
   contexts[device] = (Handle){CONTEXT, device};
   *context = &contexts[device];
@@ -84,7 +84,8 @@ EXPORT Result cuDevicePrimaryCtxRetain(Handle **context, int device) {
 }
 
 EXPORT Result cuDevicePrimaryCtxRelease(int device) {
-  if (!retained[device]--) violation("a context is released that nobody holds");
+  if (__atomic_fetch_sub(&retained[device], 1, __ATOMIC_SEQ_CST) <= 0)
+    violation("a context is released that nobody holds");
   held(-1);
   return SUCCESS;
 }

@@ -134,7 +134,36 @@ static Result execute(Executable *executable) {
   return SUCCESS; /* a launch's failure is seen by the calls after it */
 }
 
+/* While they are blocked, launches don't return to their caller: until another thread lets them, or
+ * after ten seconds, which is a violation. */
+static pthread_mutex_t blocking = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
+static int blocked, waiting;
+
+EXPORT void standin_block(int whether) {
+  pthread_mutex_lock(&blocking);
+  blocked = whether;
+  pthread_cond_broadcast(&let_go);
+  pthread_mutex_unlock(&blocking);
+}
+
+EXPORT int standin_waiting(void) { return __atomic_load_n(&waiting, __ATOMIC_ACQUIRE); }
+
+static void wait_while_blocked(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 10;
+  pthread_mutex_lock(&blocking);
+  __atomic_fetch_add(&waiting, 1, __ATOMIC_RELEASE);
+  int late = 0;
+  while (blocked && !late) late = pthread_cond_timedwait(&let_go, &blocking, &until);
+  __atomic_fetch_sub(&waiting, 1, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&blocking);
+  if (late) violation("no other thread let a launch go on");
+}
+
 Result run(Executable *executable) {
+  wait_while_blocked();
   int device = executable->handle.device;
   /* The injection "hang" leaves everything from here on in the queue. */
   if (enter_on("hang", device)) paused[device] = 1;

@@ -137,6 +137,37 @@ def test_the_next_round_is_submitted_before_the_wait() -> None:
     assert steps.index(("complete", 3)) < steps.index(("submit", 5))
 
 
+def test_a_launch_comes_before_what_the_client_is_told() -> None:
+    steps: list[tuple[str, int]] = []
+    client = Client(submit(request(1, prompt=3, limit=6)))
+    ModelWorker(
+        FakeModel(geometry()),
+        client.channel,
+        trace=lambda step, sequence, began, ended: steps.append((step, sequence)),
+    ).run()
+    for sequence in (3, 4):  # with two in flight
+        after = steps[steps.index(("complete", sequence)) :]
+        assert after.index(("submit", sequence + 2)) < after.index(("send", 0))
+    assert len(client.tokens_of(1)) == 6
+
+
+def test_tokens_of_a_completed_round_are_told_before_an_end() -> None:
+    """An answer to a message follows what the rounds before it have brought."""
+    told: list[int] = []
+
+    def cancel_once(messages: Sequence[FromWorker]) -> Sequence[ToWorker]:
+        told.extend(len(m.tokens) for m in messages if isinstance(m, TokensEvent))
+        return [Cancel(1)] if sum(told) == 3 else []
+
+    client = Client(submit(request(1, limit=20)), answer=cancel_once)
+    ModelWorker(FakeModel(geometry(pages=20)), client.channel).run()
+    *others, last = client.events_of(1)
+    assert last.finish == Finish.CANCELLED
+    assert not last.tokens
+    assert [len(one.tokens) for one in others] == [1] * len(others)
+    assert client.tokens_of(1) == alone(request(1, limit=20))[0][: len(others)]
+
+
 def test_refusals_name_the_request_and_the_reason() -> None:
     client = Client(
         submit(request(1, prompt=30, limit=30)), submit(request(2)), submit(request(3, prompt=()))

@@ -107,8 +107,9 @@ class OpenedCore:
         key = self._core_key
         self._first_good(resource, lambda path: open_sealed(path, resource, key, output))
 
-    def map_weights(self, resource: str, *, verify: bool = True) -> WeightMap:
-        """Maps a weight resource; a sealed one is decrypted into memory, always verified. Without
+    def map_weights(self, resource: str, *, verify: bool = True, copied: bool = False) -> WeightMap:
+        """Maps a weight resource; a sealed one is decrypted into memory, always verified. What is
+        only `copied` from there takes no memory of its own, unless it is sealed. Without
         `verify` only a file's length is checked, and only the one that `check_resource` checked is
         taken, or else one that has the content's name. Raises CoreError."""
         found = self.decoded.weights.get(resource)
@@ -119,12 +120,12 @@ class OpenedCore:
         content_name = found.content_name
         checked = self._checked.get(resource)
         if checked is not None and not verify:
-            return map_file(checked, found, verify=False)
+            return map_file(checked, found, verify=False, copied=copied)
 
         def read(path: Path) -> WeightMap:
             if not verify and path.name != content_name:
                 raise CoreError("is not named by its content, and not verified", where=str(path))
-            return map_file(path, found, verify=verify)
+            return map_file(path, found, verify=verify, copied=copied)
 
         return self._first_good(found, read)
 

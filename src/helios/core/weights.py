@@ -2,7 +2,8 @@
 
 Files that aren't large are read into memory of their own, in huge pages: every step reads all of
 it, which takes up to a tenth longer from pages of 4 KiB, and verification reads the file anyway.
-Larger ones are mapped, read-only: they cost no copy, and processes share their pages. Weights that
+Larger ones are mapped, read-only: they cost no copy, and processes share their pages. So are those
+of whatever size that a device takes a copy of. Weights that
 are stored sealed always get memory of their own. `opened_core` is the caller.
 """
 
@@ -45,11 +46,14 @@ class WeightMap:
             self._mapping.close()
 
 
-def map_file(path: Path, resource: WeightResource, *, verify: bool) -> WeightMap:
-    """Maps a file as a resource, or reads it. With `verify` every chunk is hashed. Raises CoreError
-    naming the file if its length or a chunk is not what was signed."""
+def map_file(
+    path: Path, resource: WeightResource, *, verify: bool, copied: bool = False
+) -> WeightMap:
+    """Maps a file as a resource, or reads it. With `verify` every chunk is hashed; what is only
+    `copied` from here is mapped, page by page as threads come to it. Raises CoreError naming the
+    file if its length or a chunk is not what was signed."""
     with open_content(path, resource) as file:
-        memory = _huge_pages(resource.nbytes)
+        memory = None if copied else _huge_pages(resource.nbytes)
         into = None if memory is None else memoryview(memory)
         if verify:
             number = first_damaged(file, resource, into=into)
@@ -59,14 +63,12 @@ def map_file(path: Path, resource: WeightResource, *, verify: bool) -> WeightMap
             read_unverified(file, resource, into)
         if memory is not None:
             return WeightMap(memory)
-        # The descriptor is duplicated by the mapping. Populating reads ahead in large steps.
+        # The descriptor is duplicated by the mapping. Populating reads ahead in large steps, in one
+        # thread: what has just been verified is there already.
+        populating = 0 if copied and verify else mmap.MAP_POPULATE
+        flags = mmap.MAP_SHARED | populating
         return WeightMap(
-            mmap.mmap(
-                file.fileno(),
-                resource.nbytes,
-                flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
-                prot=mmap.PROT_READ,
-            )
+            mmap.mmap(file.fileno(), resource.nbytes, flags=flags, prot=mmap.PROT_READ)
         )
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from helios.contract import PreparedContract
 from helios.core import OpenedCore
 from helios.core.weights import WeightMap
-from helios.dataclass import dataclass
 from helios.errors import ExecutionError
 from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
@@ -38,8 +37,7 @@ from helios.schema import execution_pb2
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     sequence: int
     program: int
     lanes: int
@@ -145,12 +143,13 @@ class ModelRuntime:
             modules = read_modules(core, rank)
             check_modules(manifest, modules)
         opening = DeviceOpening(target, options or DeviceOptions(), manifest, modules, device)
+        copied = manifest.cuda is not None and device is None  # to the GPU
         maps: dict[str, WeightMap] = {}
         try:
             try:
                 with phases("weights"):
                     for name in rank.weight_resources:
-                        maps[name] = core.map_weights(name, verify=verify_weights)
+                        maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
             except BaseException:
                 opening.abandon()
                 raise

@@ -158,9 +158,9 @@ class LaneWork(NamedTuple):
     extras: LaneExtras | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One submission: a program (index into the runtime's program table) and its lanes.
+class Round(NamedTuple):
+    """One submission: a program (index into the runtime's program table) and its lanes; a tuple,
+    as what follows, because the next launch waits for it to be made.
 
     In a MIXED round the lanes before the last decode, and the last one is a prompt's chunk.
     `top_logprobs` says for each lane how many alternatives of its tokens its request was admitted
@@ -213,8 +213,7 @@ class LaneCompletion(NamedTuple):
     ranking: Ranking = NO_RANKING
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """A round's answer. `lanes` is empty for operations without a completion record.
     `started_ns` and `completed_ns` say when its program ran, on time.monotonic_ns's clock."""
 

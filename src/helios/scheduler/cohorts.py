@@ -28,6 +28,7 @@ class Cohorts:
         self._prefill = required_programs(geometry, Operation.PREFILL)
         self._scored = geometry.of(Operation.SCORED_PREFILL)
         self._decode = required_programs(geometry, Operation.DECODE)
+        self._decode_by_feed = {p.host_fed: _fed_alike(self._decode, p) for p in self._decode}
         self._mixed = geometry.of(Operation.MIXED)
         self.chunk_tokens = self._prefill[-1].packed_token_capacity
         self.decode_lanes = self._decode[-1].batch_capacity
@@ -117,7 +118,7 @@ class Cohorts:
         if len(ready) > self.decode_lanes:
             ready = sorted(ready, key=_BY_LAST_TURN)[: self.decode_lanes]
         return planned_round(
-            _fed_alike(self._decode, program), ready, _decode_lanes(ready, program)
+            self._decode_by_feed[program.host_fed], ready, _decode_lanes(ready, program)
         )
 
     def mixed_round(

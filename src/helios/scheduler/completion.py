@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
-from helios.dataclass import dataclass
 from helios.runtime.rounds import (
     Alternatives,
     Completion,
@@ -33,8 +32,7 @@ _NOTHING_ELSE: Final = LaneCompletion(
 _WHOSE: Final = itemgetter(0, 1)  # slot and generation, of a lane's work and of its answer
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A round between its submission and its completion."""
 
     sequence: int

@@ -7,9 +7,7 @@ completions say. `Scheduler.complete` reports to it, `Turns` asks.
 
 from __future__ import annotations
 
-from typing import Final
-
-from helios.dataclass import dataclass
+from typing import Final, NamedTuple
 
 STALE_NS: Final = 60_000_000_000  # a measurement that is so much older than the last is stale
 SETTLED: Final = 3  # measurements that are needed to say that a program doesn't pay
@@ -20,8 +18,7 @@ _OUTLIER: Final = 3.0  # a measurement counts as at most so many times what was 
 _TRUSTED: Final = 4  # measurements before a prediction can call another one an outlier
 
 
-@dataclass(frozen=True, slots=True)
-class CostLine:
+class CostLine(NamedTuple):
     """Predicted nanoseconds of a round: `fixed_ns` and `token_ns` for each packed token, neither
     of them negative."""
 

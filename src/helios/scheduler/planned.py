@@ -7,9 +7,8 @@ submitted. Who makes such rounds: `cohorts`, for prompts and running outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from helios.dataclass import dataclass
 from helios.errors import ContractError
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
 from helios.runtime.rounds import LaneWork, Round
@@ -23,8 +22,7 @@ WITHOUT_RECORD: Final = ADMITTING | {Operation.SNAPSHOT}
 PROMPTS: Final = frozenset({Operation.PREFILL, Operation.SCORED_PREFILL, Operation.MIXED})
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRound:
+class PlannedRound(NamedTuple):
     """A round with its program and the resident of each of its lanes. `packed_tokens` counts what
     its lanes consume, or the lanes where they consume nothing."""
 
@@ -55,12 +53,12 @@ def planned_round(
 
 def smallest(programs: Sequence[ProgramInfo], lanes: int, packed_tokens: int = 0) -> ProgramInfo:
     """The first of `programs` that has room for the lanes and their packed tokens."""
-    return next(
-        p
-        for p in programs
-        if p.batch_capacity >= lanes
-        and (not packed_tokens or p.packed_token_capacity >= packed_tokens)
-    )
+    for program in programs:
+        if program.batch_capacity >= lanes and (
+            not packed_tokens or program.packed_token_capacity >= packed_tokens
+        ):
+            return program
+    raise AssertionError(f"no program has room for {lanes} lanes and {packed_tokens} tokens")
 
 
 def required_programs(geometry: Geometry, operation: Operation) -> tuple[ProgramInfo, ...]:

@@ -153,6 +153,8 @@ class SocketEnd(Generic[Message]):
 
     def _pull(self) -> list[Message]:
         messages: list[Message] = []
+        if not self._readable.poll(0):  # costs less than asking in vain
+            return messages
         try:
             while not self._closed:
                 received = self._connection.recv(_RECEIVE_NBYTES)
@@ -209,6 +211,8 @@ class InProcessChannel:
 
     def receive(self, *, block: bool, timeout_ms: int | None = None) -> list[ToWorker]:
         """As `WorkerChannel.receive`."""
+        if not (block or self._arrived):
+            return []
         timeout_s = None if timeout_ms is None else timeout_ms / 1e3
         with self._wakeup:
             if block:

@@ -154,6 +154,12 @@ class ClientRequests:
         self._forget(request_id)
         return [FailedEvent(request_id, problem.what, problem.fault)]
 
+    @property
+    def decide(self) -> bool:
+        """Whether the host looks at tokens before it knows what follows them: `messages` and
+        `advance` must then come before the next plan."""
+        return self._stops.any or self.constraints.any
+
     def is_timed(self, planned: PlannedRound) -> bool:
         """Whether the round makes a token of a request that wants to know when."""
         return bool(self._timed) and any(

@@ -78,6 +78,11 @@ class Constraints:
         self._free: list[int] = []
         self._executor: LLExecutor | None = None
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._by_id)
+
     def begin(self, request: Submit, prepared: Prepared) -> Problem | None:
         """The request's tokens follow the grammar from now on; says why they can't."""
         if not self._free:
@@ -230,7 +235,7 @@ class Constraints:
             self._with_mask(lane, resident.progress.request.request_id)
             for lane, resident in zip(made.lanes, planned.residents, strict=True)
         ]
-        return replace(made, lanes=tuple(lanes))
+        return made._replace(lanes=tuple(lanes))
 
     def _with_mask(self, lane: LaneWork, request_id: int) -> LaneWork:
         one = self._by_id.get(request_id)

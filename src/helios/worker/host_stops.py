@@ -23,6 +23,11 @@ class HostStops:
         self._token_bytes = token_bytes
         self._matchers: dict[int, StopMatcher] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether stops are looked for at all."""
+        return bool(self._matchers)
+
     def begin(self, request: Submit) -> None:
         """Looks for the request's stops from now on. Raises HeliosError where its text can't be
         had."""

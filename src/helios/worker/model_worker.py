@@ -4,7 +4,8 @@ sends what came of them.
 It holds no policy (that is the scheduler's), no device (that is the runtime's) and no request
 (`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
-nothing to do it sleeps in the channel.
+nothing to do it sleeps in the channel. Between a round's completion and the next launch it does
+what that launch needs; what a client is told comes after it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from helios.errors import HeliosError, family_name
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
 from helios.scheduler import (
+    Event,
     Scheduler,
     SchedulerOptions,
 )
@@ -113,6 +115,8 @@ class ModelWorker:
         self._origin_ns = origin_ns
         self._in_flight: deque[tuple[int, PlannedRound, bool]] = deque()
         self._outgoing: list[FromWorker] = []
+        # What completed rounds have brought and the client hasn't been told, with when it came.
+        self._untold: tuple[Sequence[Event], int] | None = None
         self._ending = False
         self._books = BooksCheck()
         self._books_changed = False
@@ -125,6 +129,7 @@ class ModelWorker:
                 pass
         except Exception as error:
             message = str(error) if isinstance(error, HeliosError) else repr(error)
+            self._tell()
             self._outgoing += self._requests.fail(message)
             self._outgoing.append(WorkerFailed(family_name(error), message))
             self._send()
@@ -135,6 +140,7 @@ class ModelWorker:
     def _turn(self) -> bool:
         scheduler, held = self.scheduler, self._requests.held
         if scheduler.idle and not held:
+            self._send()
             if self._ending:
                 self._look_at_books()
                 return False
@@ -148,7 +154,6 @@ class ModelWorker:
         self._send()
         if self._in_flight:
             self._complete()
-            self._send()
         elif not scheduler.idle:
             scheduler.wait_for_content(_OTHER_WAIT_MS)
         elif held:
@@ -200,9 +205,12 @@ class ModelWorker:
         ended = self._clock()
         events = self.scheduler.complete(self._runtime.read(sequence))
         completed_ns = self._now() - self._origin_ns if timed else 0
-        self._outgoing += self._requests.messages(events, completed_ns)
-        self.scheduler.proceed()
-        self._outgoing += self._requests.advance(events)
+        self._untold = events, completed_ns
+        if self._requests.decide:
+            # What comes next depends on the tokens that came.
+            self._tell()
+            self.scheduler.proceed()
+            self._outgoing += self._requests.advance(events)
         self._counters.count(planned)
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
@@ -211,6 +219,8 @@ class ModelWorker:
     # ------------------------------------------------------------ messages
 
     def _take(self, messages: Sequence[ToWorker]) -> None:
+        if messages:
+            self._tell()  # before what an answer says
         for message in messages:
             match message:
                 case Submit():
@@ -253,15 +263,23 @@ class ModelWorker:
     def _end(self) -> None:
         """Cancels every request; what is in flight still passes its fence."""
         if not self._ending:
+            self._tell()
             self._ending = True
             self._outgoing += self._requests.cancel_all()
 
+    def _tell(self) -> None:
+        """Says what completed rounds have brought, as part of the next batch."""
+        if self._untold is not None:
+            self._outgoing += self._requests.messages(*self._untold)
+            self._untold = None
+
     def _send(self) -> None:
         """Sends what there is as one batch."""
+        began = self._clock()
+        self._tell()
         self._outgoing[:0] = self._requests.ingress.news(sending=bool(self._outgoing))
         if not self._outgoing:
             return
-        began = self._clock()
         self._channel.send(self._outgoing)
         self._outgoing = []
         if self._trace is not None:

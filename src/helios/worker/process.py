@@ -60,6 +60,9 @@ def open_channel(
 def _serve(
     channel: SocketChannel | ConnectionsChannel, options: WorkerOptions, import_ms: float
 ) -> int:
+    of_gpu = options.target is not None and options.target.startswith("cuda")
+    if of_gpu:
+        shorten_turns(of_gpu=True)  # threads of the driver's load beside this one
     try:
         model = load_model(options)
     except Exception as error:

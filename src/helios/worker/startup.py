@@ -15,6 +15,7 @@ from helios.contract.model import ServingDefaults
 from helios.core import OpenedCore, ResourceKind
 from helios.dataclass import dataclass
 from helios.errors import CoreError
+from helios.runtime.devices.opening import early_start
 from helios.runtime.model_runtime import DeviceOptions
 from helios.runtime.native_model import NativeModel
 from helios.runtime.oracle import check_oracle
@@ -109,6 +110,11 @@ class LoadedModel:
 def load_model(options: WorkerOptions) -> LoadedModel:
     """Raises CoreError, ContractError or, where the oracle doesn't hold, ExecutionError;
     HeliosError for a second tier that can't be had."""
+    with early_start(options.target, options.device):
+        return _load(options)
+
+
+def _load(options: WorkerOptions) -> LoadedModel:
     clock = time.monotonic_ns
     began = clock()
     core = open_served_core(options)

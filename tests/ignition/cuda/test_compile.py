@@ -16,6 +16,9 @@ from tests.ignition.cuda import cubin_sections
 
 pytest.importorskip("triton", reason="the extra cuda-prepare isn't installed")
 
+import triton
+import triton.language as tl
+
 from ignition.kernels.cuda import attention, projection
 from ignition.kernels.cuda.compile import KernelRequest, compile, parameter_layout
 
@@ -136,6 +139,24 @@ def test_names_differ_where_the_code_would():
     requests = [few(), few(16), few(K=512), replace(few(), num_stages=4), many()]
     assert len({request.name for request in requests}) == len(requests)
     assert few().name == few().name
+
+
+@triton.jit
+def _product_and_sum(x, out):
+    at = tl.arange(0, 32)
+    values = tl.load(x + at)
+    tl.store(out + at, values * values + values)
+
+
+def test_products_and_sums_are_rounded_each_by_itself(tmp_path):
+    compiled = compile(KernelRequest(_product_and_sum, {"x": "*fp32", "out": "*fp32"}, {}, 1, 1))
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(compiled.cubin)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    listing = subprocess.run([tool, cubin], capture_output=True, text=True, check=True).stdout
+    assert "FMUL" in listing
+    assert "FADD" in listing
+    assert "FFMA" not in listing
 
 
 def test_the_same_request_gives_the_same_bytes_from_a_copy_elsewhere(tmp_path):

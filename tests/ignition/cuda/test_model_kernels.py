@@ -49,6 +49,14 @@ def small_norm(rng: np.random.Generator, **extents: int) -> Case:
     return case.with_operands(x=case.operands["x"] * scale)
 
 
+def no_such_page(rng: np.random.Generator, **extents: Any) -> Case:
+    """Tables name pages that there aren't, before the first and from the last on."""
+    case = cuda_cases.rope_and_cache_f16(rng, positions=range(60, 66), **extents)
+    table = case.operands["page_table"].copy()
+    table[:, 1] = len(case.operands["k_plane"]), -1, 1 << 30
+    return case.with_operands(page_table=table)
+
+
 def cut_short(rng: np.random.Generator, *, rows: int, **extents: Any) -> Case:
     """Lengths add up to more rows than there are."""
     case = cuda_cases.attention_f16(rng, **extents)
@@ -97,6 +105,7 @@ CASES |= {
         cuda_cases.rope_and_cache_f16, rows=4, capacity=4, table_pages=2048,
         positions=[131_071, 99_991, 65_537, 131_072], **TINY,
     ),
+    "rope_no_such_page": partial(no_such_page, rows=6, capacity=6, **TINY),
     "rope_many": partial(cuda_cases.rope_and_cache_f16, rows=65, capacity=66, **TINY),
     "decode_alone": partial(cuda_cases.attention_f16, contexts=[280, 3] * 70, **TINY),
     "decode_window": partial(cuda_cases.attention_f16, contexts=[300, 9, 65], window=70, **TINY),

@@ -28,9 +28,11 @@ def test_samples(vocab: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("vocab", [64, 400])
-def test_ties_go_to_lower_ids(vocab: int) -> None:
+@pytest.mark.parametrize("most", [1, 100])
+def test_ties_go_to_lower_ids(vocab: int, most: int) -> None:
+    """Among the largest too, where `most` cuts them off."""
     case = every_parameter(5, vocab)
-    case.operands["logits"][:] = np.round(case.operands["logits"])
+    case.operands["logits"][:] = np.minimum(np.round(case.operands["logits"]), most)
     check(case)
 
 

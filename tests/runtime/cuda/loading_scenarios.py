@@ -13,7 +13,7 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.devices.cuda import device as cuda_device
-from helios.runtime.devices.opening import open_device
+from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.manifest_decoder import decode_manifest
 from tests.runtime.cuda.loaded import load, scenario
 from tests.runtime.sample_manifest import sample_manifest
@@ -162,6 +162,16 @@ def a_gpu_of_another_capability_is_refused() -> None:
 def an_ordinal_without_a_gpu_is_refused() -> None:
     with pytest.raises(ExecutionError, match=r"there is no GPU 3; the driver sees 1\. .*--device"):
         load(options=DeviceOptions(ordinal=3))
+
+
+@scenario
+def the_context_is_there_early_and_is_let_go() -> None:
+    standin = Standin()
+    for target, ordinal in ((TARGET, 0), ("cuda", 0), (TARGET, 7), ("cpu", 0), (None, 0)):
+        with early_start(target, ordinal):
+            load()[0].close()
+        assert standin.held == 0, (target, ordinal)
+        assert not standin.violations, standin.violations
 
 
 @scenario

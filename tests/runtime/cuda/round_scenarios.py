@@ -67,6 +67,27 @@ def a_round_is_one_launch_and_takes_nothing() -> None:
 
 
 @scenario
+def other_threads_run_while_a_launch_lasts() -> None:
+    runtime, device = load()
+    standin = device.standin
+    standin.block(True)
+    ended = threading.Event()
+
+    def let_go() -> None:
+        while not standin.waiting and not ended.is_set():
+            pass
+        standin.block(False)
+
+    other = threading.Thread(target=let_go)
+    other.start()
+    run(runtime, "initialize.b4", admitted(0))
+    ended.set()
+    other.join()
+    runtime.close()
+    assert not standin.violations, standin.violations
+
+
+@scenario
 def nodes_are_given_what_the_manifest_says() -> None:
     runtime, device = load()
     run(runtime, "initialize.b4", admitted(0))

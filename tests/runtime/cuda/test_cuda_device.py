@@ -25,6 +25,7 @@ _PROVES: Final = {
     "closing_waits_for_the_rounds_that_run": pytest.mark.clause("BOOT-4"),
     "a_round_that_never_ends_ends_in_an_error": pytest.mark.clause("BOOT-4"),
     "a_round_is_one_launch_and_takes_nothing": pytest.mark.clause("BOOT-5"),
+    "other_threads_run_while_a_launch_lasts": pytest.mark.clause("BOOT-5"),
     "two_rounds_wait_and_keep_their_frames": pytest.mark.clause("BIND-9"),
     "an_illegal_address_ends_in_an_error": pytest.mark.clause("CACHE-8"),
     "functions_that_take_other_parameters_are_refused": pytest.mark.clause("CORE-10"),

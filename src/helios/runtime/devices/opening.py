@@ -17,7 +17,7 @@ from helios.contract.fields import refuse
 from helios.errors import ContractError, ExecutionError
 from helios.runtime.device import Device, DeviceOptions
 from helios.runtime.manifest import CudaTarget, Manifest
-from helios.runtime.targets import runs
+from helios.runtime.targets import CUDA, runs
 from helios.runtime.tuning import StalledError
 
 # Devices that were given up: their threads may still use their memory, and closing them would wait
@@ -51,6 +51,22 @@ def open_device(
         where="target",
         remedy="Choose cpu, reference or a cuda target like cuda:sm_90",
     )
+
+
+@contextmanager
+def early_start(target: str | None, ordinal: int) -> Iterator[None]:
+    """A block in which the device of a target is opened; what the device's system needs for itself
+    begins at once, where the target's name already says what that is. Raises nothing of its own."""
+    if target is None or not target.startswith(CUDA):
+        yield
+        return
+    from helios.runtime.devices.cuda.early import EarlyContext
+
+    context = EarlyContext(ordinal)
+    try:
+        yield
+    finally:
+        context.close()
 
 
 def check_devices(target: str, options: DeviceOptions, ranks: int) -> None:

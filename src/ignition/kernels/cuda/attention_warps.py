@@ -46,8 +46,9 @@ def attend_prefill_in_groups(
     TOKENS: gl.constexpr = 128 // GROUP
     head = gl.program_id(0)
     gdc_wait()
-    several: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    lane_at = gl.arange(0, LANES, layout=several)
+    # Every warp has all lanes and all rows, so that no sum over them has to cross warps.
+    A_THREAD: gl.constexpr = LANES // 32 if LANES > 32 else 1
+    lane_at = gl.arange(0, LANES, layout=gl.BlockedLayout([A_THREAD], [32], [4], [0]))
     live_lanes = gl.minimum(gl.load(lanes), lane_capacity)
     lengths = gl.maximum(gl.load(query_lengths + lane_at, mask=lane_at < live_lanes, other=0), 0)
     tiles = (lengths + (TOKENS - 1)) // TOKENS
@@ -63,7 +64,7 @@ def attend_prefill_in_groups(
         length = gl.minimum(length, gl.load(rows) - row_of_lane)
         slot = gl.load(slots + row_of_lane, mask=first < length, other=-1)
         table = page_table + slot.to(gl.int64) * table_pages
-        row = gl.arange(0, 128, layout=several)
+        row = gl.arange(0, 128, layout=gl.BlockedLayout([4], [32], [4], [0]))
         token = first + row // GROUP
         live = (token < length) & (row < TOKENS * GROUP)
         position = gl.load(positions + row_of_lane + token, mask=live, other=-1)
@@ -196,7 +197,7 @@ def _attend(tile, shared, INDEX: gl.constexpr, SIZES: gl.constexpr):
         scores = visible(scores, page * PAGE, position, PAGE, SCORES)
         maximum = gl.full([64], float("-inf"), gl.float32, ROWS)
         total = gl.zeros([64], gl.float32, ROWS)
-        maximum, total, _, weights = weighed(scores, maximum, total, scale_log2)
+        maximum, total, _decay, weights = weighed(scores, maximum, total, scale_log2)
         weights = gl.convert_layout(weights.to(gl.float16), gl.DotOperandLayout(0, MIXED, 2))
         mixed = gl.zeros([64, D], gl.float32, MIXED)
         for page in range(splits * TOGETHER + 1, pages):

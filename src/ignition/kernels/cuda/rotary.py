@@ -126,11 +126,12 @@ def rope_and_cache(
     if SETTLED:
         gdc_wait()
     gdc_launch_dependents()
+    # Read before it is known whether the row is live.
+    at = qkv + row * (ALL * D) + head[:, None] * D + column[None, :]
+    mask = (head < ALL)[:, None]
+    first = tl.load(at, mask=mask, other=0.0)
+    second = tl.load(at + HALF, mask=mask, other=0.0)
     if live:
-        at = qkv + row * (ALL * D) + head[:, None] * D + column[None, :]
-        mask = (head < ALL)[:, None]
-        first = tl.load(at, mask=mask, other=0.0)
-        second = tl.load(at + HALF, mask=mask, other=0.0)
         if Q_NORM | K_NORM:
             squares = row_sum(first * first + second * second, HEADS, HALF)
             inverse = inverse_root(squares, D, epsilon)

@@ -58,26 +58,20 @@ def embed(
 
 @triton.jit
 def rms_norm(
-    rows, x, weight, out, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
-    SETTLED: tl.constexpr,
+    rows, x, weight, out, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr
 ):  # fmt: skip
-    """Grid (⌈capacity / ROWS⌉). x and weight f32, out bf16 or f32; PADDED the power of two at or
-    above WIDTH. `SETTLED`: `rows` is older than the launch before this one."""
-    first_row = tl.program_id(0) * ROWS
-    row = first_row + tl.arange(0, ROWS)
+    """Grid (capacity): a row a program, read before it is known to be live. x and weight f32, out
+    bf16 or f32; PADDED the power of two at or above WIDTH."""
+    row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, PADDED)
     inside = column < WIDTH
     factor = tl.load(weight + column, mask=inside, other=0.0)
-    if not SETTLED:
-        gdc_wait()
-    live = tl.load(rows)
-    if SETTLED:
-        gdc_wait()
+    gdc_wait()
     gdc_launch_dependents()
-    if first_row < live:
-        at = row[:, None].to(tl.int64) * WIDTH + column[None, :]
-        mask = (row < live)[:, None] & inside[None, :]
-        values = tl.load(x + at, mask=mask, other=0.0)
-        inverse = inverse_rms(values, WIDTH, epsilon, ROWS, PADDED)
-        result = values * inverse[:, None] * factor[None, :]
-        tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
+    live = tl.load(rows)
+    values = tl.load(x + row * WIDTH + column, mask=inside, other=0.0)
+    if row < live:
+        inverse = inverse_rms(values[None, :], WIDTH, epsilon, 1, PADDED)
+        result = values[None, :] * inverse[:, None] * factor[None, :]
+        at = row * WIDTH + column[None, :]
+        tl.store(out + at, result.to(out.dtype.element_ty), mask=inside[None, :])

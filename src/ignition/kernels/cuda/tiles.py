@@ -65,9 +65,12 @@ class NarrowTile:
         return -(-outputs // self.outputs), -(-capacity // self.rows), 1
 
 
-def norm_rows(rows: int, padded: int) -> int:
-    """Rows that a program of `rms_norm` takes, for up to `rows` rows of a padded width."""
-    return 4 if rows > 128 and padded <= 4096 else 1
+def norm_warps(rows: int, padded: int) -> int:
+    """Warps of a row's norm, for up to `rows` rows of a padded width: where rows are many, few of
+    them leave room for many rows at once."""
+    if rows > 128 and padded <= 4096:
+        return 1 if padded <= 1024 else 2
+    return 4 if padded <= 4096 else 8
 
 
 def parts(outputs: int, width: int) -> int:

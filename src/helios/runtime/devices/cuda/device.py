@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.errors import ContractError
+from helios.errors import ContractError, ExecutionError
 from helios.phases import Phases
 from helios.runtime.buffer_values import buffer_values
 from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
@@ -29,7 +29,7 @@ from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
 from helios.runtime.devices.cuda.pinned import Frames
 from helios.runtime.devices.cuda.transfers import read_in_place
 from helios.runtime.devices.cuda.watch import QUERY_NS, RoundWatch
-from helios.runtime.devices.cuda.weights import upload
+from helios.runtime.devices.cuda.weights import Upload
 from helios.runtime.manifest import CudaTarget, Program
 from helios.thread_turns import sleep_exactly
 
@@ -65,6 +65,7 @@ class CudaDevice:
         self._plan: MemoryPlan | None = None
         self._arenas: Arenas | None = None
         self._frames: Frames | None = None
+        self._upload: Upload | None = None
         self._programs: list[LoadedProgram] = []
         self._in_place: frozenset[int] = frozenset()
         self._scratch_nbytes = 0
@@ -85,7 +86,7 @@ class CudaDevice:
         return AvailableMemory(self._gpu.free_nbytes(), holds_weights=True, cache_share=CACHE_SHARE)
 
     def allocate(self, plan: MemoryPlan, weights: Mapping[str, memoryview]) -> None:
-        """Takes all memory, then brings the weights to the GPU."""
+        """Takes all memory; weights travel to the GPU from then on, until `load` is done."""
         self._enter_thread()
         self._plan = plan
         sizes = {name: content.nbytes for name, content in weights.items()}
@@ -94,8 +95,7 @@ class CudaDevice:
             self._frames = Frames(self._gpu, plan)
         self._watch = RoundWatch(self._gpu, self._frames, self._limit_ns)
         self._sequences = self._frames.sequences
-        with self._phases("weights_upload"):
-            upload(self._gpu, weights, self._arenas.resource_addresses)
+        self._upload = Upload(self._gpu, weights, self._arenas.resource_addresses, self._phases)
 
     def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
         """A frame's copy of an INPUT or COMPLETION buffer, in pinned memory."""
@@ -119,6 +119,9 @@ class CudaDevice:
             self._phases,
         )
         self._programs = loader.load(self._target, programs)
+        assert self._upload is not None
+        with self._phases("weights_wait"):
+            self._upload.finish()
         with self._phases("clock"):
             self._calibrate(len(programs))
             self._gpu.call("loading programs", self._gpu.driver.cuStreamSynchronize, self._stream)
@@ -135,7 +138,7 @@ class CudaDevice:
             self._gpu.make_current()
         loaded = self._programs[program]
         self._sequences[frame][0] = sequence
-        watch.begin(sequence)
+        watch.begin(sequence, program)
         (status,) = self._launch(loaded.executables[frame], self._stream)
         if status != SUCCESS:
             raise watch.fail(failure(self._gpu.driver, int(status), f"submitting round {sequence}"))
@@ -233,6 +236,9 @@ class CudaDevice:
         if self._closed:
             return
         self._closed = True
+        with suppress(ExecutionError):
+            if self._upload is not None:
+                self._upload.finish()
         with suppress(DriverError):
             self._gpu.make_current()
         if not self._drained():

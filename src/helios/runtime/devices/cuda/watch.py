@@ -6,6 +6,8 @@ errors. The first failure is kept: nothing that comes after it can be believed. 
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from typing import Final
 
@@ -18,27 +20,42 @@ from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
 # Between two looks at a round's word, and at what the driver says of the stream.
 _LOOK_S: Final = 20e-6
 QUERY_NS: Final = 5_000_000
+# Looks come without a pause from so long before a round is expected to end until so long after: a
+# processor that has slept finds its caches cold and is slow for what the next launch waits for. At
+# most these two times a round keep it busy, and only where there are others for other threads.
+_SPIN_BEFORE_NS: Final = 500_000
+_SPIN_AFTER_NS: Final = 500_000
+_SPINNING_PROCESSORS: Final = 4
+# Polling it lets go of the GIL and comes back at once, which no sleep does.
+_NOBODY: Final = select.poll()
 
 
 class RoundWatch:
     """Rounds that have been submitted. `word` holds the last sequence that has run; a round that
-    takes longer than the limit is taken for one that never ends."""
+    takes longer than the limit is taken for one that never ends. `spins` says whether waiting keeps
+    a processor busy around a round's expected end: as its program took the last time."""
 
     def __init__(self, gpu: Gpu, frames: Frames, limit_ns: int) -> None:
         self._gpu = gpu
         self._limit_ns = limit_ns
-        self._times = frames.times
+        # A view of Python's own, which costs a fraction of numpy's for two values.
+        self._times = frames.times.reshape(-1).data
         self._clock = GpuClock()
         self._submitted_ns = [0] * TIMED_SEQUENCES
+        self._programs = [0] * TIMED_SEQUENCES
+        self._took_ns: dict[int, int] = {}
         self._submitted = 0
         self._seen = 0  # the last sequence that somebody has seen completed, and when
         self._seen_ns = 0
         self.word = frames.completed
         self.failure: ExecutionError | None = None
+        self.spins = len(os.sched_getaffinity(0)) >= _SPINNING_PROCESSORS
 
-    def begin(self, sequence: int) -> None:
+    def begin(self, sequence: int, program: int) -> None:
         """A round is about to be launched."""
-        self._submitted_ns[sequence % TIMED_SEQUENCES] = time.monotonic_ns()
+        place = sequence % TIMED_SEQUENCES
+        self._programs[place] = program
+        self._submitted_ns[place] = time.monotonic_ns()
 
     def begun(self, sequence: int) -> None:
         """It has been."""
@@ -50,18 +67,29 @@ class RoundWatch:
             raise self.failure
         completed: int = self.word[0]
         if completed > self._seen:
-            self._seen, self._seen_ns = completed, time.monotonic_ns()
+            now, place = time.monotonic_ns(), completed % TIMED_SEQUENCES
+            self._took_ns[self._programs[place]] = now - self._began_ns(place)
+            self._seen, self._seen_ns = completed, now
         return completed
 
+    def _began_ns(self, place: int) -> int:
+        """When the round there could begin, as far as it is known."""
+        submitted_ns = self._submitted_ns[place]
+        return submitted_ns if submitted_ns > self._seen_ns else self._seen_ns
+
     def wait(self, sequence: int, timeout_ms: int) -> bool:
-        """Looks at the word again and again, sleeping without the GIL."""
+        """Looks at the word again and again, letting go of the GIL in between."""
         if self.completed() >= sequence:
             return True
-        word, sleep, clock = self.word, time.sleep, time.monotonic_ns
-        deadline = clock() + timeout_ms * 1_000_000
-        query = clock() + QUERY_NS
+        word, sleep, let_go, clock = self.word, time.sleep, _NOBODY.poll, time.monotonic_ns
+        now = clock()
+        deadline, query = now + timeout_ms * 1_000_000, now + QUERY_NS
+        spin_from, spin_to = self._spinning(sequence) if self.spins else (0, 0)
         while word[0] < sequence:
-            sleep(_LOOK_S)
+            if spin_from <= now < spin_to:
+                let_go(0)
+            else:
+                sleep(_LOOK_S)
             now = clock()
             if now >= query:
                 self.look(now)
@@ -69,6 +97,15 @@ class RoundWatch:
             if now >= deadline:
                 break
         return self.completed() >= sequence
+
+    def _spinning(self, sequence: int) -> tuple[int, int]:
+        """From when to when looks come without a pause."""
+        place = sequence % TIMED_SEQUENCES
+        took_ns = self._took_ns.get(self._programs[place])
+        if took_ns is None:
+            return 0, 0
+        end = self._began_ns(place) + took_ns
+        return end - _SPIN_BEFORE_NS, end + _SPIN_AFTER_NS
 
     def look(self, now_ns: int) -> None:
         """Raises what the driver knows of the rounds, or that one doesn't end."""
@@ -86,8 +123,7 @@ class RoundWatch:
             )
         if status != NOT_READY:
             raise self.fail(failure(self._gpu.driver, status, f"running round {running}"))
-        began = max(self._seen_ns, self._submitted_ns[running % TIMED_SEQUENCES])
-        if now_ns - began > self._limit_ns:
+        if now_ns - self._began_ns(running % TIMED_SEQUENCES) > self._limit_ns:
             raise self.fail(
                 ExecutionError(
                     f"hasn't ended after {self._limit_ns / 1e9:g} s",
@@ -121,14 +157,16 @@ class RoundWatch:
                 where="cuda device",
                 remedy="Read a round's timing soon after it completes",
             )
-        start, end = self._times[sequence % TIMED_SEQUENCES].tolist()
-        submitted_ns = self._submitted_ns[sequence % TIMED_SEQUENCES]
+        place = sequence % TIMED_SEQUENCES
+        start, end = self._times[2 * place], self._times[2 * place + 1]
+        submitted_ns = self._submitted_ns[place]
         return self._clock.times(submitted_ns, start, end, self._seen_ns)
 
     def calibrate(self, sequence: int) -> None:
         """Tells the GPU's clock by a round that has run and has just been seen to."""
-        start, end = self._times[sequence % TIMED_SEQUENCES].tolist()
-        submitted_ns = self._submitted_ns[sequence % TIMED_SEQUENCES]
+        place = sequence % TIMED_SEQUENCES
+        start, end = self._times[2 * place], self._times[2 * place + 1]
+        submitted_ns = self._submitted_ns[place]
         self._clock.calibrate(submitted_ns, start, end, time.monotonic_ns())
 
     def forget(self) -> None:

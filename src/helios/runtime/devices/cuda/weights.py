@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from helios.phases import Phases
 from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.devices.cuda.pinned import PinnedMemory
 from helios.wording import show_rate, show_size
@@ -29,6 +30,31 @@ _THREADS: Final = 4
 _NO_TIMING: Final = 2
 
 _Part = tuple[int, NDArray[np.uint8]]
+
+
+class Upload:
+    """Resources on their way to their addresses, in threads of their own from now on."""
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        resources: Mapping[str, memoryview],
+        addresses: Mapping[str, int],
+        phases: Phases,
+    ) -> None:
+        def run() -> None:
+            gpu.make_current()
+            with phases("weights_upload"):
+                upload(gpu, resources, addresses)
+
+        pool = ThreadPoolExecutor(1, thread_name_prefix="helios-weights")
+        self._job = pool.submit(run)
+        pool.shutdown(wait=False)
+
+    def finish(self) -> None:
+        """Returns once all of them are there. Raises DriverError, or ExecutionError where no memory
+        can be pinned."""
+        self._job.result()
 
 
 def upload(gpu: Gpu, resources: Mapping[str, memoryview], addresses: Mapping[str, int]) -> None:

@@ -46,23 +46,20 @@ def embed(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 
 
 def rms_norm(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
-    """One row a program, or some where there are many."""
+    """A row a program."""
     at = launch.integers
     padded = max(power_of_two(at["width"]), 64)
-    together = tiles.norm_rows(at["capacity"], padded)
     request = KernelRequest(
         rows.rms_norm,
         {"rows": "*i32", "x": "*fp32", "weight": "*fp32", "out": pointer(launch, "format")}
         | {"epsilon": "fp32"},
-        {"WIDTH": at["width"], "PADDED": padded, "ROWS": together}
-        | {"SETTLED": "rows" in launch.settled},
-        num_warps=4 if padded <= 4096 else 8,
+        {"WIDTH": at["width"], "PADDED": padded},
+        num_warps=tiles.norm_warps(at["capacity"], padded),
         num_stages=1,
     )
     operands = {name: At(name) for name in ("rows", "x", "weight", "out")}
-    grid = (-(-at["capacity"] // together), 1, 1)
-    arguments: dict[str, Argument] = {**operands, "epsilon": launch.floats["epsilon"]}
-    return (CudaKernel(request, grid, arguments, settled=launch.settled & {"rows"}),)
+    grid = (at["capacity"], 1, 1)
+    return (CudaKernel(request, grid, {**operands, "epsilon": launch.floats["epsilon"]}),)
 
 
 def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
