@@ -22,6 +22,8 @@ import os, signal, sys
 from helios import cli_serve
 from helios.cli import main
 
+# Whoever starts tests in the background lets them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 said = cli_serve._report
 
 def report(line):
@@ -37,6 +39,8 @@ main()
 # Interrupts this process at the first of the imports of another HTTP process's own.
 IMPORTING = """
 import os, runpy, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):

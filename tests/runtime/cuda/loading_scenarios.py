@@ -23,6 +23,19 @@ from tests.standin_driver.cuda_manifest import TARGET, TRANSPORT, WORK, as_cuda
 
 
 @scenario
+def a_start_waits_for_its_weights() -> None:
+    from helios.runtime.devices.cuda import weights as uploading
+
+    def lose(*_: object) -> None:
+        raise ExecutionError("are lost", where="weights on their way")
+
+    uploading.upload = lose
+    with pytest.raises(ExecutionError, match="weights on their way: are lost"):
+        load()
+    assert Standin().taken_nbytes == 0
+
+
+@scenario
 def memory_is_said_before_it_is_taken() -> None:
     lines: list[str] = []
 

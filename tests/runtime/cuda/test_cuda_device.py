@@ -19,6 +19,7 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
 }
 
 _PROVES: Final = {
+    "a_start_waits_for_its_weights": pytest.mark.clause("BOOT-1"),
     "weights_arrive_whole": pytest.mark.clause("BOOT-1"),
     "a_gpu_has_to_have_room_for_the_weights_too": pytest.mark.clause("BOOT-1"),
     "the_cache_takes_its_share_of_what_is_free": pytest.mark.clause("BOOT-1"),
