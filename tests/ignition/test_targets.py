@@ -9,6 +9,7 @@ import pytest
 
 from helios.errors import ContractError
 from ignition.capture.target import CPU, TARGETS, named
+from ignition.preparation.cuda_modules import refuse_settings
 from ignition.preparation.options import Options
 from tests.ignition.test_cli import run
 
@@ -82,3 +83,10 @@ def test_a_draft_needs_a_cuda_target(
     folder = checkpoint_folder("llama")
     assert run("prepare", folder, tmp_path / "draft", "--namespace", "t", "--weightless") == 2
     assert "Choose a cuda target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["TRITON_INTERPRET", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS"])
+def test_settings_that_would_make_other_modules_are_refused(name: str) -> None:
+    with pytest.raises(ContractError, match=rf"--target: {name} is in the environment.*Unset it"):
+        refuse_settings({"PATH": "/bin", name: "1"})
+    refuse_settings({"PATH": "/bin", name: "0", "TRITON_CACHE_DIR": "/tmp", "HOME": ""})
