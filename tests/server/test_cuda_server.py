@@ -97,8 +97,8 @@ def test_a_core_that_has_cuda_alone_is_served_on_it(
         ),
         (
             "run:700:1",
-            r"helios: GPU, running round \d+: CUDA_ERROR_ILLEGAL_ADDRESS: .*report it with the"
-            r" core's digest",
+            r"helios: GPU, running round 1 of calibration: CUDA_ERROR_ILLEGAL_ADDRESS: .*report it"
+            r" with the core's digest",
         ),
     ],
 )

@@ -41,20 +41,42 @@ typedef struct {
   int device;
 } Release;
 
-static void *release_later(void *argument) {
-  Release release = *(Release *)argument;
-  free(argument);
-  int64_t host = release.end - EPOCH_NS;
-  struct timespec until = {host / SECOND_NS, host % SECOND_NS};
-  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-  /* The next round's thread may have come first. */
-  int64_t found = __atomic_load_n(release.word, __ATOMIC_RELAXED);
-  while (found < release.sequence &&
-         !__atomic_compare_exchange_n(release.word, &found, release.sequence, 0, __ATOMIC_RELEASE,
-                                      __ATOMIC_RELAXED)) {
+/* Rounds that have been played and whose time isn't over: one thread releases them in turn. */
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t more;
+  Release rounds[MAX_QUEUED];
+  unsigned first, count;
+} due = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{0}}, 0, 0};
+
+static void *release_in_time(void *nothing) {
+  for (;;) {
+    pthread_mutex_lock(&due.lock);
+    while (!due.count) pthread_cond_wait(&due.more, &due.lock);
+    Release one = due.rounds[due.first];
+    pthread_mutex_unlock(&due.lock);
+    int64_t host = one.end - EPOCH_NS;
+    struct timespec until = {host / SECOND_NS, host % SECOND_NS};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    pthread_mutex_lock(&due.lock);
+    due.first = (due.first + 1) % MAX_QUEUED;
+    due.count--;
+    pthread_mutex_unlock(&due.lock);
+    __atomic_store_n(one.word, one.sequence, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&running[one.device], 1, __ATOMIC_RELEASE);
   }
-  __atomic_fetch_sub(&running[release.device], 1, __ATOMIC_RELEASE);
   return NULL;
+}
+
+static void release_later(Release one) {
+  static int started;
+  pthread_t thread;
+  __atomic_fetch_add(&running[one.device], 1, __ATOMIC_RELEASE);
+  pthread_mutex_lock(&due.lock);
+  if (!started) started = !pthread_create(&thread, NULL, release_in_time, NULL);
+  due.rounds[(due.first + due.count++) % MAX_QUEUED] = one;
+  pthread_cond_signal(&due.more);
+  pthread_mutex_unlock(&due.lock);
 }
 
 /* Stamps a round and releases its sequence, at once or when its time is over. */
@@ -67,12 +89,7 @@ static void finish(int64_t *times, int64_t *completed, const int64_t *state, int
     __atomic_store_n(completed, state[0], __ATOMIC_RELEASE);
     return;
   }
-  Release *release = malloc(sizeof *release);
-  *release = (Release){completed, state[0], end, device};
-  __atomic_fetch_add(&running[device], 1, __ATOMIC_RELEASE);
-  pthread_t thread;
-  pthread_create(&thread, NULL, release_later, release);
-  pthread_detach(thread);
+  release_later((Release){completed, state[0], end, device});
 }
 
 static int64_t *words(const Node *node, int parameter, size_t nbytes) {

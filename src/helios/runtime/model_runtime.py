@@ -36,6 +36,8 @@ from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
+_NONE: tuple[int, ...] = ()
+
 
 class _InFlight(NamedTuple):
     sequence: int
@@ -60,8 +62,8 @@ class ModelRuntime:
         phases: Phases | None = None,
         memory: AvailableMemory | None = None,
     ) -> None:
-        """`memory` is what one of several ranks has, whose manifest has then been checked; alone a
-        rank has all of the device's."""
+        """`memory` is what a rank has whose manifest has been checked; without it, a manifest is,
+        and the rank has all of the device's."""
         phases = phases or Phases()
         with phases("checks"):
             if memory is None:
@@ -98,21 +100,18 @@ class ModelRuntime:
             plan,
             page_tokens=contract.model.cache.page_tokens,
             state_rows=StateRows(
-                selection.request_slots,
-                selection.snapshots,
-                rows_per_request(contract, programs),
+                selection.request_slots, selection.snapshots, rows_per_request(contract, programs)
             ),
         )
         self._completions = tuple(
-            CompletionReader(program, manifest, plan, device.view, vocabulary)
-            if program.completion
+            CompletionReader(one, manifest, plan, device.view, vocabulary)
+            if one.completion
             else None
-            for program in programs
+            for one in programs
         )
         phases.ns["packer"] = time.monotonic_ns() - began
-        self.geometry = selected_geometry(
-            contract, manifest, selection, kernel_path=device.kernel_path
-        )
+        path = device.kernel_path
+        self.geometry = selected_geometry(contract, manifest, selection, kernel_path=path)
         self.memory = _memory(plan, device.scratch_nbytes())
         self.load_ns = {**phases.ns, **{f"device.{k}": ns for k, ns in device.load_ns().items()}}
         # Last, so that whatever waits for a producer is exposed only once it has run.
@@ -146,16 +145,13 @@ class ModelRuntime:
         copied = manifest.cuda is not None and device is None  # to the GPU
         maps: dict[str, WeightMap] = {}
         try:
-            try:
-                with phases("weights"):
-                    for name in rank.weight_resources:
-                        maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
-            except BaseException:
-                opening.abandon()
-                raise
+            with phases("weights"):
+                for name in rank.weight_resources:
+                    maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
             weights = {name: mapped.content for name, mapped in maps.items()}
             runtime = cls._build(core.contract, manifest, weights, capacities, opening, phases)
         except BaseException:
+            opening.abandon()
             for mapped in maps.values():
                 mapped.close()
             raise
@@ -192,10 +188,17 @@ class ModelRuntime:
         opening: DeviceOpening,
         phases: Phases,
     ) -> ModelRuntime:
+        try:
+            with phases("checks"):  # while the device is being opened
+                check_manifest(manifest, contract)
+        except BaseException:
+            opening.abandon()
+            raise
         with phases("device"):
             device = opening.take()
         with closed_on_failure(device):
-            return cls(contract, manifest, weights, device, capacities or Capacities(), phases)
+            memory, asked = device.available_memory(), capacities or Capacities()
+            return cls(contract, manifest, weights, device, asked, phases, memory)
 
     # ------------------------------------------------------------ rounds
 
@@ -229,9 +232,10 @@ class ModelRuntime:
             raise self._failure from error
         self._submitted = sequence
         reader = self._completions[work.program]
-        scored = reader is not None and reader.scored
-        lengths = tuple(len(lane.tokens) for lane in work.lanes) if scored else ()
-        scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes if scored)
+        lengths, scored_tops = _NONE, _NONE
+        if reader is not None and reader.scored:
+            lengths = tuple(len(lane.tokens) for lane in work.lanes)
+            scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes)
         self._frames[frame] = _InFlight(
             sequence, work.program, len(work.lanes), lengths, work.top_logprobs, scored_tops
         )
@@ -246,8 +250,7 @@ class ModelRuntime:
         return self._device.wait(sequence, timeout_ms)
 
     def read(self, sequence: int) -> Completion:
-        """A completed round's answer; frees its frame. Raises ExecutionError where it isn't in
-        flight or hasn't completed."""
+        """A completed round's answer; frees its frame. Raises ExecutionError for any other."""
         frame = sequence % FRAMES
         flight = self._frames[frame]
         if flight is None or flight.sequence != sequence:
@@ -262,8 +265,6 @@ class ModelRuntime:
                 frame, flight.lanes, flight.lengths, flight.top_logprobs, flight.scored_top_logprobs
             )
         return Completion(sequence, lanes, *self._device.timing(sequence))
-
-    # ------------------------------------------------------------ observation
 
     def timing(self, sequence: int) -> tuple[int, int]:
         """(start_ns, end_ns) of one of the last 256 rounds, on time.monotonic_ns's clock."""

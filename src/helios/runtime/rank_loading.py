@@ -70,11 +70,12 @@ def load_ranks(
                 device = devices[number] if devices else None
                 opening = DeviceOpening(target, own, manifest, modules, device)
             opened.append(_Rank(resources, manifest, opening))
+        copied = not devices and manifests[0].cuda is not None  # to GPUs
         for number, rank in enumerate(opened):
             with naming_rank(number), phases("weights"):
                 for name in rank.resources.weight_resources:
                     if name not in maps:
-                        maps[name] = core.map_weights(name, verify=verify_weights)
+                        maps[name] = core.map_weights(name, verify=verify_weights, copied=copied)
         for number, rank in enumerate(opened):
             with naming_rank(number), phases("device"):
                 waiting.append(rank.opening.take())

@@ -7,6 +7,7 @@ target is. No GPU takes part.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
     from ignition.kernels.cuda.compile import CompiledKernel
 
 _DIGEST_CHARACTERS: Final = 16
+# Variables by which Triton, LLVM or ptxas make something else of a kernel, or nothing.
+_SETTINGS: Final = (
+    *("TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_OVERRIDE_ARCH", "TRITON_KERNEL_OVERRIDE"),
+    *("TRITON_F32_DEFAULT", "TRITON_ENABLE_ASAN", "TRITON_INSTRUMENTATION_MODE"),
+    *(
+        "TRITON_MOCK_PTX_VERSION",
+        "TRITON_LIBDEVICE_PATH",
+        "TRITON_PLUGIN_PATHS",
+        "LLVM_PASS_PLUGIN_PATH",
+        "USE_IR_LOC",
+    ),
+    *("DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT", "PTXAS_OPTIONS", "DISABLE_MMA_V3"),
+)
+_UNSET: Final = ("", "0", "false", "off")
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,8 @@ class _Functions:
 
 
 def need_compiler() -> None:
-    """Raises ContractError where cuda targets can't be compiled."""
+    """Raises ContractError where cuda targets can't be compiled, or not to the same bytes as
+    elsewhere."""
     try:
         import triton  # noqa: F401
     except ImportError as error:
@@ -103,3 +119,16 @@ def need_compiler() -> None:
             where="--target",
             remedy="Install helios-serve[cuda-prepare]",
         ) from error
+    refuse_settings(os.environ)
+
+
+def refuse_settings(environment: Mapping[str, str]) -> None:
+    """Raises ContractError for what would make other modules of the same kernels."""
+    for name in _SETTINGS:
+        if environment.get(name, "").lower() not in _UNSET:
+            raise ContractError(
+                f"{name} is in the environment, with which the compiler makes other modules than"
+                " the core's rebuild manifest says",
+                where="--target",
+                remedy="Unset it",
+            )

@@ -106,7 +106,7 @@ def a_first_round_that_takes_its_time_is_waited_for() -> None:
 @scenario
 def a_first_round_that_never_ends_ends_the_start() -> None:
     Standin().fail("hang", 1)
-    with pytest.raises(ExecutionError, match=r"hasn't ended after 0\.05 s"):
+    with pytest.raises(ExecutionError, match=r"round 1 of calibration: hasn't ended after 0\.05 s"):
         load(options=DeviceOptions(round_limit_s=0.05))
 
 

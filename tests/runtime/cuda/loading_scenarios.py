@@ -49,7 +49,7 @@ def memory_is_said_before_it_is_taken() -> None:
     runtime, _ = load()
     (line,) = lines
     assert line.startswith("0 GPU memory: "), line
-    for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on Stand-in"):
+    for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on GPU 0 (Stand-in)"):
         assert part in line, line
     memory = runtime.memory
     # To the byte: what is taken besides is what the programs' tables take.

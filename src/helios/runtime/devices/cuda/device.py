@@ -28,7 +28,12 @@ from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
 from helios.runtime.devices.cuda.pinned import Frames
 from helios.runtime.devices.cuda.transfers import read_in_place
-from helios.runtime.devices.cuda.watch import QUERY_NS, RoundWatch
+from helios.runtime.devices.cuda.watch import (
+    CALIBRATING_SEQUENCE,
+    QUERY_NS,
+    RoundWatch,
+    name_of,
+)
 from helios.runtime.devices.cuda.weights import Upload
 from helios.runtime.manifest import CudaTarget, Program
 from helios.thread_turns import sleep_exactly
@@ -38,8 +43,6 @@ from helios.thread_turns import sleep_exactly
 CACHE_SHARE: Final = 0.9
 _DRAIN_S: Final = 0.001
 _CALIBRATING_ROUNDS: Final = 8
-# Above every real sequence, so that none of these is taken for one.
-_CALIBRATING_SEQUENCE: Final = 1 << 40
 
 
 class CudaDevice:
@@ -141,7 +144,9 @@ class CudaDevice:
         watch.begin(sequence, program)
         (status,) = self._launch(loaded.executables[frame], self._stream)
         if status != SUCCESS:
-            raise watch.fail(failure(self._gpu.driver, int(status), f"submitting round {sequence}"))
+            raise watch.fail(
+                failure(self._gpu.driver, int(status), f"submitting {name_of(sequence)}")
+            )
         watch.begun(sequence)
         self._launches += loaded.launches
 
@@ -277,9 +282,9 @@ class CudaDevice:
         """Tells the GPU's clock by rounds that move nothing, and leaves no trace of them."""
         watch = self._watch
         # As if the round before the first one had run: what runs is found by what has.
-        watch.word[0] = _CALIBRATING_SEQUENCE - 1
+        watch.word[0] = CALIBRATING_SEQUENCE - 1
         for number in range(_CALIBRATING_ROUNDS):
-            sequence = _CALIBRATING_SEQUENCE + number
+            sequence = CALIBRATING_SEQUENCE + number
             self.submit(program, 0, sequence)
             query = time.monotonic_ns() + QUERY_NS
             while watch.word[0] < sequence:  # without sleep, which would blur it

@@ -84,6 +84,7 @@ class Gpu:
                 where="device",
                 remedy="Choose one with --device, counting from 0",
             ) from error
+        self.ordinal = ordinal
         self.name = self._name()
         self.capability = Capability(
             self._attribute("COMPUTE_CAPABILITY_MAJOR"), self._attribute("COMPUTE_CAPABILITY_MINOR")

@@ -19,6 +19,8 @@ from helios.runtime.devices.cuda.pinned import TIMED_SEQUENCES, Frames
 
 # Between two looks at a round's word, and at what the driver says of the stream.
 _LOOK_S: Final = 20e-6
+# Rounds of calibration are above every real sequence, so that none of them is taken for one.
+CALIBRATING_SEQUENCE: Final = 1 << 40
 QUERY_NS: Final = 5_000_000
 # Looks come without a pause from so long before a round is expected to end until so long after: a
 # processor that has slept finds its caches cold and is slow for what the next launch waits for. At
@@ -28,6 +30,13 @@ _SPIN_AFTER_NS: Final = 500_000
 _SPINNING_PROCESSORS: Final = 4
 # Polling it lets go of the GIL and comes back at once, which no sleep does.
 _NOBODY: Final = select.poll()
+
+
+def name_of(sequence: int) -> str:
+    """A round as errors name it."""
+    if sequence < CALIBRATING_SEQUENCE:
+        return f"round {sequence}"
+    return f"round {sequence - CALIBRATING_SEQUENCE + 1} of calibration"
 
 
 class RoundWatch:
@@ -117,17 +126,17 @@ class RoundWatch:
             raise self.fail(
                 ExecutionError(
                     "its kernels ended without releasing its sequence",
-                    where=f"round {running}",
+                    where=name_of(running),
                     remedy="Prepare the core again with this version of Ignition",
                 )
             )
         if status != NOT_READY:
-            raise self.fail(failure(self._gpu.driver, status, f"running round {running}"))
+            raise self.fail(failure(self._gpu.driver, status, f"running {name_of(running)}"))
         if now_ns - self._began_ns(running % TIMED_SEQUENCES) > self._limit_ns:
             raise self.fail(
                 ExecutionError(
                     f"hasn't ended after {self._limit_ns / 1e9:g} s",
-                    where=f"round {running}",
+                    where=name_of(running),
                     remedy="Start again; where it comes back, report it with the core's digest",
                 )
             )
