@@ -23,6 +23,7 @@ from gpu_parts.geometries import (
 from helios.errors import ContractError
 from ignition.kernels.cuda import attention, attention_warps, decode, projection
 from ignition.kernels.cuda.compile import KernelRequest, compile
+from ignition.kernels.cuda.projection_warps import project_in_groups
 
 
 def request_of(variant: Projection | Attention) -> KernelRequest:
@@ -88,6 +89,13 @@ def _projection_request(v: Projection) -> KernelRequest:
         "EPILOGUE": v.epilogue,
         "BIAS": False,
     }
+    if v.kind == "groups":
+        arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
+        arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
+        for name in ("SPLITS", "ROWS_FIRST"):
+            del constants[name]
+        constants |= {"STAGES": v.stages, "GROUP": 8}
+        return KernelRequest(project_in_groups, arguments, constants, v.warps, 1)
     if v.kind == "few":
         function = projection.project_few
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}

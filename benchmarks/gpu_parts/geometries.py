@@ -29,7 +29,7 @@ class Geometry:
         mixed = self.q_heads * self.head_dim
         qkv = mixed + 2 * self.kv_heads * self.head_dim
         return {
-            "qkv": (qkv, self.hidden, BF16),
+            "qkv": (qkv, self.hidden, F32),
             "output": (self.hidden, mixed, ADD),
             "gate_up": (2 * self.inner, self.hidden, SILU_MUL),
             "down": (self.hidden, self.inner, ADD),
@@ -48,12 +48,18 @@ LONGEST: Final = 8192 + 512  # tokens a request, in the attention measurement
 ENDLESS: Final = 1 << 30  # a split that nothing reaches the end of: no splits
 
 
+_HEAD_OUTPUTS: Final = 1 << 15  # from here on a matrix is a head
+
+# Of `projection_warps`: rows and outputs of a tile, inputs of a block, stages.
+GROUP_TILES: Final = ((128, 128, 64, 6), (64, 128, 64, 8))
+
+
 @dataclass(frozen=True)
 class Projection:
     """A variant of a projection kernel for one matrix.
 
-    `kind`: few or many. `rows_first`: rows are the 64-row operand of wgmma, not weights.
-    `flatten`: a CTA loads for its next tile while it finishes one.
+    `kind`: few, many or groups (of warps, `projection_warps`). `rows_first`: rows are the 64-row
+    operand of wgmma, not weights. `flatten`: a CTA loads for its next tile while it finishes one.
     """
 
     kind: str
@@ -72,8 +78,9 @@ class Projection:
     @property
     def label(self) -> str:
         """For tables: rows x outputs x width of a block."""
+        first = "rows" if self.rows_first else "weights"
         return (
-            f"{self.kind}{' flat' * self.flatten} {'rows' if self.rows_first else 'weights'} first "
+            f"{self.kind}{' flat' * self.flatten} {first} first "
             f"{self.rows_block}x{self.outputs_block}x{self.width_block}"
             f" split {self.splits} warps {self.warps} stages {self.stages}"
         )
@@ -127,7 +134,7 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
         (1, True, 128, 128, 64, 8, 4, False),
         persistent,
     ]
-    if epilogue != F32:
+    if outputs < _HEAD_OUTPUTS:
         # The first is too narrow for wgmma and uses the older mma.sync.
         few += [(1, False, 16, 32, k, 8), (1, True, 64, 32, k, 8)]
         many += [
@@ -147,6 +154,10 @@ def projection_variants(outputs: int, width: int, epilogue: int) -> list[Project
         *(
             Projection("many", *shape, splits, first, rows, columns, block, warps, stages, flat)
             for splits, first, rows, columns, block, warps, stages, flat in many
+        ),
+        *(
+            Projection("groups", *shape, 1, True, rows, columns, block, 4, stages, True)
+            for rows, columns, block, stages in GROUP_TILES
         ),
     ]
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.gpu import (
     attention_trials,
+    grouped_trials,
     layer_trials,
     model_trials,
     request_trials,
@@ -22,6 +23,7 @@ from tests.gpu.trials import Build, Trial
 EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
     {
         **model_trials.trials(),
+        **grouped_trials.trials(),
         **scaled_trials.trials(),
         **attention_trials.trials(),
         **layer_trials.trials(),

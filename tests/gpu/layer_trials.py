@@ -136,12 +136,16 @@ def trials() -> dict[str, Build]:
         "8": ([1, 64, 65, 700, 256, 257, 30, 511], []),
         "128": ([1, 64, 65, 300] * 32, []),
         "prompts": ([70, 300, 30], [70, 100, 1]),
+        # Whose projections are done in groups of warps.
+        "long prompts": ([300, 260, 30], [300, 230, 1]),
     }
+    few = tuple(size for size in rounds if size != "long prompts")
+    sizes = {"135M": few, "0.6B": (*few, "long prompts"), "8B": ("8", "long prompts")}
     found: dict[str, Build] = {}
     for name in MODELS:
         small = name in ("135M", "0.6B")
         for size, (contexts, lengths) in rounds.items():
-            if not small and size not in (("8",) if name == "8B" else ("8", "prompts")):
+            if size not in sizes.get(name, ("8", "prompts")):
                 continue
             for seed in range(_SEEDS if small else 1):
                 found[f"layers {name} {size} #{seed}"] = partial(

@@ -85,7 +85,8 @@ class Company:
     @property
     def name(self) -> str:
         """Of the run."""
-        return f"{len(self.rows)} rows of {self.capacity}, first {self.rows[0]}"
+        first = f", first {self.rows[0]}" if self.rows else ""
+        return f"{len(self.rows)} rows of {self.capacity}{first}"
 
 
 def in_company(
@@ -99,7 +100,7 @@ def in_company(
         part = rows_of(case, one.rows, one.capacity, beyond=POISON)
         runs[one.name] = Run((part,), reference=reference)
         live = np.arange(len(one.rows))
-        rows = np.asarray(one.rows)
+        rows = np.asarray(one.rows, np.intp)
         same += [SameBits(one.name, operand, live, rows) for operand in outputs]
     return Trial(runs, same)
 

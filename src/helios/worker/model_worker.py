@@ -149,7 +149,8 @@ class ModelWorker:
             self._take(self._channel.receive(block=False))
         if self._channel.closed:
             self._end()
-        self._outgoing += self._requests.release()
+        if held:
+            self._outgoing += self._requests.release()
         self._launch()
         self._send()
         if self._in_flight:
@@ -179,7 +180,8 @@ class ModelWorker:
 
     def _launch(self) -> None:
         """Plans and submits rounds while frames are free and something can go on."""
-        self._outgoing += self._requests.feed()
+        if self._requests.ingress:
+            self._outgoing += self._requests.feed()
         scheduler = self.scheduler
         while scheduler.can_plan() and self._runtime.can_submit():
             began = self._clock()

@@ -19,7 +19,7 @@ pytest.importorskip("triton", reason="the extra cuda-prepare isn't installed")
 import triton
 import triton.language as tl
 
-from ignition.kernels.cuda import attention, projection
+from ignition.kernels.cuda import attention, projection, projection_warps
 from ignition.kernels.cuda.compile import KernelRequest, compile, parameter_layout
 
 SOURCES = Path(projection.__file__).parents[3]
@@ -52,6 +52,18 @@ def many(**constants: int) -> KernelRequest:
     )
 
 
+def in_groups() -> KernelRequest:
+    return KernelRequest(
+        projection_warps.project_in_groups,
+        {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[128, 64]>"}
+        | {"bias": "*fp32", "out": "*fp32"},
+        {"N": 256, "K": 512, "BN": 128, "BM": 64, "BK": 64, "STAGES": 4, "GROUP": 8}
+        | {"EPILOGUE": projection.ADD, "BIAS": True},
+        num_warps=4,
+        num_stages=1,
+    )
+
+
 def prefill() -> KernelRequest:
     return KernelRequest(
         attention.attend_prefill,
@@ -69,7 +81,7 @@ def prefill() -> KernelRequest:
     )
 
 
-@pytest.mark.parametrize("request_of", [few, many, prefill], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("request_of", [few, many, in_groups, prefill], ids=lambda f: f.__name__)
 def test_a_cubin_has_the_parameters_that_its_description_names(request_of):
     compiled = compile(request_of(), "sm_90")
     facts = cubin_sections.read(compiled.cubin, compiled.function)
@@ -79,7 +91,8 @@ def test_a_cubin_has_the_parameters_that_its_description_names(request_of):
     assert [nbytes for _, nbytes in facts.parameters] == [p.nbytes for p in described]
     if described[0].offset is not None:
         assert [offset for offset, _ in facts.parameters] == [p.offset for p in described]
-    assert compiled.threads == 128
+    # Two groups of four warps, and the one that loads in a third.
+    assert compiled.threads == (384 if request_of is in_groups else 128)
     assert 0 < compiled.shared_nbytes <= 232_448
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ignition.kernels.cuda.tiles import narrow, parts, tile
+from ignition.kernels.cuda.tiles import in_groups, narrow, parts, tile
 
 # (outputs, width, whether the epilogue is f32) of models from 135M to 8B.
 MATRICES = [
@@ -68,6 +68,43 @@ def test_narrow_tiles_are_for_few_rows_of_small_matrices(outputs, width, f32):
         x, y, _ = chosen.grid(rows, outputs)
         assert x * chosen.outputs >= outputs
         assert y * chosen.rows >= rows
+
+
+# Heights of the tiles of groups of warps by (outputs, width), at 256, 512, 2,048 and 8,192 rows of
+# an H200; 0 where another kernel was faster there (docs/cuda.md has the figures).
+GROUPED = {
+    (6144, 4096): (128, 64, 128, 128),
+    (4096, 4096): (64, 128, 128, 128),
+    (28_672, 4096): (64, 128, 128, 128),
+    (4096, 14_336): (64, 128, 128, 128),
+    (4096, 1024): (0, 0, 128, 128),
+    (1024, 2048): (0, 0, 64, 128),
+    (6144, 1024): (0, 64, 128, 128),
+    (1024, 3072): (0, 0, 0, 0),
+    (960, 576): (0, 0, 0, 0),
+    (576, 576): (0, 0, 0, 0),
+    (3072, 576): (0, 0, 64, 128),
+    (576, 1536): (0, 0, 0, 128),
+}
+
+
+@pytest.mark.parametrize("matrix", GROUPED)
+def test_groups_of_warps_are_taken_where_they_were_faster(matrix):
+    chosen = [in_groups(rows, *matrix, processors=132) for rows in (256, 512, 2048, 8192)]
+    assert tuple(found.rows if found else 0 for found in chosen) == GROUPED[matrix]
+    for found in filter(None, chosen):
+        shared = found.stages * 2 * found.width * (found.rows + found.outputs)
+        assert shared <= 230_000
+        assert found.grid(8192, matrix[0], 1, 132)[0] <= 132
+
+
+def test_groups_of_warps_are_not_taken_where_they_cannot_be():
+    assert in_groups(2048, 4096, 4096, 132) is not None
+    assert in_groups(2048, 4100, 4096, 132) is None  # rows of outputs aren't whole 16 bytes
+    assert in_groups(2048, 4096, 4100, 132) is None  # rows of inputs aren't
+    assert in_groups(8192, 1024, 4096, 132) is None  # four parts
+    assert in_groups(255, 28_672, 4096, 132) is None
+    assert in_groups(256, 128, 1 << 20, 132) is None  # four tiles
 
 
 def test_only_long_reductions_into_few_outputs_are_cut_into_parts():

@@ -18,13 +18,23 @@ _NARROWEST: Final = 64
 # Elements of a matrix below which its time is latency.
 _SMALL_MATRIX: Final = 1 << 21
 _HALF_OF_SHARED_MEMORY: Final = 112 * 1024
+# Of `project_in_groups`: rows that its measurement began with, products below which its beginning
+# and end take longer than what they save, outputs and inputs one of which a matrix has as many of.
+_FEWEST_ROWS: Final = 256
+_FEWEST_PRODUCTS: Final = 3_000_000_000
+_FEWEST_ELEMENTS: Final = 1024
+# How long a tile of 64 rows takes where one of 128 takes 1; the end of a launch, which nothing
+# passes beside, in inputs of a tile of 128 rows, half for 64; and rows up to which that decides.
+_LOW_TILE: Final = 0.55
+_LAUNCH_END: Final = 500
+_MOST_ROWS_OF_LOW_TILES: Final = 2048
 # Elements of all rows' keys up to which attention had better rotate them.
 _ROTATED_ELEMENTS: Final = 8 * 1024
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Blocks and options of one variant of `project_few` or `project_many`."""
+    """Blocks and options of one variant of `project_few`, `project_many` or `project_in_groups`."""
 
     kernel: str
     rows_first: bool
@@ -126,6 +136,31 @@ def tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:
     """The variant for up to `rows` rows; `f32` where the epilogue writes or adds f32."""
     chosen = _tile(rows, outputs, width, f32=f32)
     return replace(chosen, width=_several(chosen.width, width // parts(outputs, width)))
+
+
+def in_groups(rows: int, outputs: int, width: int, processors: int) -> Tile | None:
+    """The variant of `project_in_groups` for up to `rows` rows, None where another kernel is faster
+    or this one can't: it has whole matrices alone, and copies of 16 bytes."""
+    high = Tile("project_in_groups", True, 128, 128, 64, 4, 6, flatten=True)
+    low = replace(high, rows=64, stages=8)
+    tiles_n = -(-outputs // high.outputs)
+    if (
+        parts(outputs, width) > 1
+        or outputs % 8
+        or width % 8
+        or rows < _FEWEST_ROWS
+        or rows * outputs * width < _FEWEST_PRODUCTS
+        or max(outputs, width) < _FEWEST_ELEMENTS
+        or -(-rows // low.rows) * tiles_n < _ENOUGH_CTAS
+    ):
+        return None
+
+    def waves(tile: Tile) -> int:
+        return -(-(-(-rows // tile.rows) * tiles_n) // processors)
+
+    of_high = waves(high) * width + _LAUNCH_END
+    of_low = waves(low) * _LOW_TILE * width + _LAUNCH_END / 2
+    return low if rows <= _MOST_ROWS_OF_LOW_TILES and of_low < of_high else high
 
 
 def _tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:

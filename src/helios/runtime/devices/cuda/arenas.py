@@ -84,8 +84,9 @@ def lay_out(plan: MemoryPlan, resource_nbytes: Mapping[str, int]) -> Layout:
 
 
 class Arenas:
-    """The memory of a layout, zeroed but for the weights. `addresses` has each buffer's (the device
-    copy's for INPUT and COMPLETION buffers)."""
+    """The memory of a layout, zeroed but for the weights: by the stream of copies, for whoever
+    comes after `finish_copies`. `addresses` has each buffer's (the device copy's for INPUT and
+    COMPLETION buffers)."""
 
     def __init__(self, gpu: Gpu, layout: Layout) -> None:
         self._gpu = gpu
@@ -112,7 +113,6 @@ class Arenas:
                         nbytes,
                         gpu.copies,
                     )
-            gpu.finish_copies()
         except BaseException:
             self.close()
             raise

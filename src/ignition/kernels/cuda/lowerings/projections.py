@@ -8,7 +8,7 @@ from typing import Final
 from helios.errors import ContractError
 from helios.kernels.catalogue import ROW_GROUP, ActivationFormat
 from helios.schema import execution_pb2 as pb
-from ignition.kernels.cuda import narrow, projection, tiles
+from ignition.kernels.cuda import narrow, projection, projection_warps, tiles
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import (
     Argument,
@@ -83,6 +83,11 @@ def _project(launch: CatalogueLaunch, product: Product) -> CudaKernel:
     chosen = tiles.narrow(launch.integers["capacity"], product.outputs, product.width)
     if chosen is not None:
         return project_narrow(launch, product, chosen)
+    if launch.architecture.name == "sm_90":  # whose instructions it names
+        at = launch.integers["capacity"], product.outputs, product.width
+        grouped = tiles.in_groups(*at, launch.architecture.processors)
+        if grouped is not None:
+            return project_in_groups(launch, product, grouped)
     return project_tiled(launch, product)
 
 
@@ -114,6 +119,37 @@ def project_narrow(
     return CudaKernel(request, chosen.grid(capacity, product.outputs), values)
 
 
+def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.Tile) -> CudaKernel:
+    """`project_in_groups` for a launch."""
+    bias = "bias" in launch.operands
+    request = KernelRequest(
+        projection_warps.project_in_groups,
+        {"rows": "*i32", **_described(chosen), "bias": "*fp32", "out": product.out},
+        {"N": product.outputs, "K": product.width}
+        | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width, "STAGES": chosen.stages}
+        | {"GROUP": _GROUP, "EPILOGUE": product.epilogue, "BIAS": bias},
+        chosen.warps,
+        1,
+    )
+    values: dict[str, Argument] = {
+        "rows": At("rows"),
+        "x": TensorMap("x", product.width),
+        "w": TensorMap("weight", product.width),
+        "bias": At("bias" if bias else "out"),  # without one nothing looks there
+        "out": At("out"),
+    }
+    capacity, processors = launch.integers["capacity"], launch.architecture.processors
+    return CudaKernel(request, chosen.grid(capacity, product.outputs, 1, processors), values)
+
+
+def _described(chosen: tiles.Tile) -> dict[str, str]:
+    """Types of the operands that come through tensor maps."""
+    return {
+        "x": f"tensordesc<bf16[{chosen.rows}, {chosen.width}]>",
+        "w": f"tensordesc<bf16[{chosen.outputs}, {chosen.width}]>",
+    }
+
+
 def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
     """`project_few` or `project_many` for a launch."""
     at = launch.integers
@@ -143,8 +179,7 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         values["partials"] = Scratch("partials", pb.DTYPE_F32, (elements,))
         values["arrivals"] = Counters(max(1, tile_count))
     else:
-        arguments["x"] = f"tensordesc<bf16[{chosen.rows}, {chosen.width}]>"
-        arguments["w"] = f"tensordesc<bf16[{chosen.outputs}, {chosen.width}]>"
+        arguments |= _described(chosen)
         constants |= {"GROUP": _GROUP, "FLATTEN": chosen.flatten}
         values["x"] = TensorMap("x", width)
         values["w"] = TensorMap("weight", width)
