@@ -69,6 +69,17 @@ def content(folder: Path) -> dict[str, bytes]:
 Folder = Callable[[str], Path]
 
 
+@pytest.mark.parametrize("oracle", [False, True])
+def test_what_helios_would_refuse_is_not_written(
+    checkpoint_folder: Folder, tmp_path: Path, oracle: bool
+) -> None:
+    """With an oracle or without one, which is where nothing loads the programs here."""
+    options = replace(OPTIONS, served_id="two\nlines", oracle=oracle)
+    with pytest.raises(ContractError, match="served_id"):
+        prepare(checkpoint_folder("llama"), tmp_path / "core", options, KEY, Quiet())
+    assert not (tmp_path / "core").exists()
+
+
 @pytest.mark.parametrize("storage", [WeightStorage.AS_STORED, WeightStorage.INT4])
 def test_preparing_twice_gives_the_same_bytes(
     checkpoint_folder: Folder, tmp_path: Path, storage: WeightStorage

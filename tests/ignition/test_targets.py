@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +91,20 @@ def test_settings_that_would_make_other_modules_are_refused(name: str) -> None:
     with pytest.raises(ContractError, match=rf"--target: {name} is in the environment.*Unset it"):
         refuse_settings({"PATH": "/bin", name: "1"})
     refuse_settings({"PATH": "/bin", name: "0", "TRITON_CACHE_DIR": "/tmp", "HOME": ""})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_active": 65_537}, "--max-active: 65537 is too many. Give 65536 or less"),
+        ({"prefill": (1 << 31,)}, "--prefill: no program takes 2147483648. Give 2147483647"),
+        ({"mixed": (1 << 40,)}, "--mixed: no program takes"),
+        ({"scored_prefill": (1 << 40,)}, "--scored-prefill: no program takes"),
+    ],
+)
+def test_capacities_that_no_program_has_are_refused_by_option(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ContractError) as refused:
+        Options("tests", "tiny", target=CUDA, **options).check()
+    assert str(refused.value).startswith(said)

@@ -119,6 +119,34 @@ def test_a_faulty_record_fails_its_round_and_no_other_request(tamper: Tamper, sa
     assert driver.got[3].tokens == alone(request(3))[0]
 
 
+@pytest.mark.parametrize(
+    ("tamper", "says"),
+    [
+        (lambda c: c._replace(sequence=c.sequence + 1), "was due"),
+        (lambda c: c._replace(lanes=c.lanes[:1]), "has 1 lanes, not 2"),
+        (lambda c: c._replace(lanes=(*c.lanes, c.lanes[0])), "has 3 lanes, not 2"),
+        (lambda c: c._replace(lanes=c.lanes[::-1]), "slot 1 generation 1 answered for slot 0"),
+        (on_lane(slot=3), "slot 3 generation 1 answered for slot 0"),
+        (on_lane(generation=7), "slot 0 generation 7 answered for slot 0 generation 1"),
+    ],
+)
+@pytest.mark.clause("CACHE-6")
+def test_so_it_is_where_every_lane_would_go_on(tamper: Tamper, says: str) -> None:
+    driver = Driver()
+    driver.submit(request(1, limit=16), request(2, limit=16))
+    while min(len(driver.got[i].tokens) for i in (1, 2)) < 2:
+        driver.turn()
+    driver.model.tamper = tamper
+    driver.turn()
+    driver.model.tamper = lambda completion: completion
+    driver.drain()
+    for i in (1, 2):
+        failure = driver.got[i].failure
+        assert failure is not None
+        assert says in failure
+        assert driver.got[i].tokens == alone(request(i, limit=16))[0][: len(driver.got[i].tokens)]
+
+
 def test_a_failed_request_is_not_reported_twice() -> None:
     driver = Driver()
     driver.submit(request(1, limit=9))

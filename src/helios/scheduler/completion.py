@@ -26,10 +26,13 @@ from helios.scheduler.requests import Ending, Resident
 _ROUNDING: Final = 1e-3  # a certain token's logprob may be so much above 0
 # The fields from `finish` on of a lane that says nothing but its token.
 FINISH: Final = LaneCompletion._fields.index("finish")
+# The same fields of a lane's work and of its answer, read by their places.
+SLOT: Final = 0
+GENERATION: Final = 1
 _NOTHING_ELSE: Final = LaneCompletion(
     0, 0, 0, (), (), DeviceFinish.RUNNING, LaneError.NONE, draft_cursor=-1, model_reserved=-1
 )[FINISH:]
-_WHOSE: Final = itemgetter(0, 1)  # slot and generation, of a lane's work and of its answer
+_WHOSE: Final = itemgetter(0, 1)  # both
 
 
 class InFlight(NamedTuple):
@@ -68,7 +71,9 @@ def goes_on(
     """Whether a lane has, without any fault, one more token of a request that goes on, and nothing
     else follows from it. Nearly all lanes do, so this is asked before `lane_fault`."""
     if (
-        answer[FINISH:] != _NOTHING_ELSE
+        answer[SLOT] != work[SLOT]
+        or answer[GENERATION] != work[GENERATION]
+        or answer[FINISH:] != _NOTHING_ELSE
         or resident.ending is not None
         or resident.ended_on_device
         or resident.top_logprobs

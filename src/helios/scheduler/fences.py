@@ -8,6 +8,7 @@ is reported at once, and what follows from it waits for the host's decision: `st
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Final
 
 from helios.dataclass import dataclass
@@ -66,6 +67,9 @@ class Fences:
     def passed(self, flight: InFlight, completion: Completion) -> list[Event]:
         """The oldest round's fence has passed with this answer."""
         planned = flight.planned
+        whole = self._all_go_on(flight, completion)
+        if whole is not None:
+            return whole
         fault = record_fault(flight, completion)
         if fault is not None or planned.program.operation in WITHOUT_RECORD:
             return self._without_lanes(planned, fault)
@@ -99,6 +103,27 @@ class Fences:
             if resident.phase is Phase.ENDING:
                 self._residency.settle(resident)
         self._counters.output_tokens += sum(going)
+        return events
+
+    def _all_go_on(self, flight: InFlight, completion: Completion) -> list[Event] | None:
+        """Takes over a round all of whose lanes go on, as those of most rounds do; None, and
+        nothing has changed, where one doesn't."""
+        residents, lanes = flight.planned.residents, flight.planned.round.lanes
+        answers = completion.lanes
+        if completion.sequence != flight.sequence or len(answers) != len(lanes):
+            return None
+        # Of a MIXED round the last lane doesn't, so the others needn't be asked.
+        if lanes[-1].tokens or not all(
+            map(goes_on, residents, lanes, answers, repeat(self._vocabulary_tokens))
+        ):
+            return None
+        events: list[Event] = []
+        for resident, answer in zip(residents, answers, strict=True):
+            resident.rounds_in_flight -= 1
+            events.append(_one_more(resident, answer))
+            if self._windows:
+                self._residency.slide(resident)
+        self._counters.output_tokens += len(events)
         return events
 
     # ------------------------------------------------------------ the host's decision

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from helios.contract import decode
+from helios.runtime.manifest_checks import check_manifest, check_modules
+from helios.runtime.manifest_decoder import decode_manifest
 from helios.schema import contract_pb2, core_pb2, execution_pb2
 from ignition import recipes
 from ignition.capture.recorder import Recorder
@@ -26,6 +29,8 @@ from ignition.preparation.weights import WeightSet
 
 _TOKENIZER: Final = "tokenizer"
 _TEMPLATE: Final = "template"
+# A draft's is known when it is filled.
+_DRAFT_IDENTITY: Final = "draft"
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ def add_programs(writer: CoreWriter, captured: Captured, options: Options) -> No
 def deployment(
     captured: Captured, checkpoint: Checkpoint, options: Options, cache_identity: str
 ) -> core_pb2.DeploymentBody:
-    """The body that refers to weights, programs and frontend."""
+    """The body that refers to weights, programs and frontend. Raises ContractError where Helios
+    would refuse to load them."""
     contract = serving.serving_contract(
         captured.model,
         captured.extents,
@@ -108,6 +114,7 @@ def deployment(
         aliases=options.aliases,
         cache_identity=cache_identity,
     )
+    _check(captured, contract)
     body = core_pb2.DeploymentBody(
         contract=contract,
         tokenizer_resource=_TOKENIZER,
@@ -128,6 +135,16 @@ def deployment(
     if captured.syntax.template is not None:
         body.template_resource = _TEMPLATE
     return body
+
+
+def _check(captured: Captured, contract: contract_pb2.ServingContract) -> None:
+    """What Helios checks at load: not every core replays an oracle here, for which it is loaded."""
+    known = contract_pb2.ServingContract()
+    known.CopyFrom(contract)
+    known.cache_identity = known.cache_identity or _DRAFT_IDENTITY
+    manifest = decode_manifest(captured.manifest)
+    check_manifest(manifest, decode(known))
+    check_modules(manifest, captured.modules)
 
 
 def add_frontend(writer: CoreWriter, captured: Captured, checkpoint: Checkpoint) -> None:

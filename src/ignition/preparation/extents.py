@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from helios.contract.fields import INT32_MAX
 from helios.errors import ContractError
+from helios.runtime.program_decoder import BATCH_LIMIT
 from ignition.capture.target import CPU, Target
 
 SCORED_ROWS: Final = 32  # rows of logits that SCORED_PREFILL computes at a time
@@ -74,6 +76,12 @@ class Extents:
         ):
             if value < 1:
                 raise ContractError(f"{value} is too few", where=option, remedy="Give 1 or more")
+        if self.max_active > BATCH_LIMIT:
+            raise ContractError(
+                f"{self.max_active} is too many",
+                where="--max-active",
+                remedy=f"Give {BATCH_LIMIT} or less",
+            )
         for option, values in (("--prefill", self.prefill), ("--decode", self.decode)):
             if not values:
                 raise ContractError("is empty", where=option, remedy="Write it like 1,2,4")
@@ -153,4 +161,8 @@ def _check_ascending(option: str, values: Sequence[int]) -> None:
             f"capacities must be positive and ascending, got {list(values)}",
             where=option,
             remedy="Write them like 1,2,4",
+        )
+    if values and values[-1] > INT32_MAX:
+        raise ContractError(
+            f"no program takes {values[-1]}", where=option, remedy=f"Give {INT32_MAX} or less"
         )
