@@ -88,6 +88,7 @@ def _projection_request(v: Projection) -> KernelRequest:
         "ROWS_FIRST": v.rows_first,
         "EPILOGUE": v.epilogue,
         "BIAS": False,
+        "SETTLED": False,
     }
     if v.kind == "groups":
         arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"

@@ -37,7 +37,8 @@ BETWEEN = ("normed", "qkv", "queries", "attended", "normed2", "gated")
 class Way:
     """Choices that differ from the default: tiles by role (None: no narrow kernel), parts of every
     matrix, fusions that aren't made; `inside`: rotation inside attention although rows are many;
-    `tile`: of every matrix that has no narrow kernel; `norm`: warps of every norm."""
+    `tile`: of every matrix that has no narrow kernel; `norm`: warps of every norm; `unsettled`:
+    nothing is known of the launch before."""
 
     name: str
     narrow: dict[str, tiles.NarrowTile | None] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class Way:
     inside: bool = False
     tile: tiles.Tile | None = None
     norm: int | None = None
+    unsettled: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def lowered(
     geometry: Geometry, rows: int, way: Way
 ) -> list[tuple[CudaKernel, list[PlannedLaunch]]]:
     """The CUDA launches of a layer, each with the catalogue launches that its arguments number."""
-    launches = _settled(layer(geometry, rows))
+    launches = layer(geometry, rows)
+    if not way.unsettled:
+        launches = _settled(launches)
     result: list[tuple[CudaKernel, list[PlannedLaunch]]] = []
     with _chosen(geometry, way):
         at = 0
@@ -208,7 +212,7 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
     if rows > MOST_LANES:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
-    tried.append(Way("norms of two warps", norm=2))
+    tried += [Way("norms of two warps", norm=2), Way("unsettled", unsettled=True)]
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

@@ -46,17 +46,18 @@ def test_what_any_launch_of_a_fusion_writes_is_not_settled_after_it(recorded: Re
     settled: list[frozenset[str]] = []
 
     def noting(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
-        settled.append(launch.settled)
+        if launch.integers["accumulate"]:
+            settled.append(launch.settled)
         return fakes.any_kernel(launch)
 
     def fuse(window: Sequence[NeighbouringLaunch]) -> tuple[CudaKernel, ...]:
         return fakes.any_kernel(window[0].launch)
 
-    # The residual is written by the first launch and the gate's input by the second.
-    fusions = [Fusion(("linear", "rms_norm"), fuse)]
-    recorded.lower(fusions, {**fakes.LOWERINGS, "linear_silu_mul": noting})
+    # The residual, to which the projection down adds, is written by the first of these.
+    fusions = [Fusion(("linear", "rms_norm", "linear_silu_mul"), fuse)]
+    recorded.lower(fusions, {**fakes.LOWERINGS, "linear": noting})
     assert settled
-    assert all("x" not in names and "rows" in names for names in settled)
+    assert all("out" not in names and "rows" in names for names in settled)
 
 
 def test_a_fusion_knows_it_of_its_first_launch(recorded: Recorded) -> None:

@@ -32,7 +32,7 @@ def few(rows_block: int = 8, **constants: int) -> KernelRequest:
         | dict.fromkeys(("x", "w"), "*bf16")
         | {"bias": "*fp32", "out": "*bf16", "partials": "*fp32", "arrivals": "*i32"},
         {"N": 128, "K": 256, "SPLITS": 2, "BN": 64, "BM": rows_block, "BK": 64}
-        | {"ROWS_FIRST": False, "EPILOGUE": projection.BF16, "BIAS": True}
+        | {"ROWS_FIRST": False, "EPILOGUE": projection.BF16, "BIAS": True, "SETTLED": False}
         | constants,
         num_warps=4,
         num_stages=3,
@@ -46,6 +46,7 @@ def many(**constants: int) -> KernelRequest:
         | {"bias": "*fp32", "out": "*bf16"},
         {"N": 128, "K": 128, "SPLITS": 1, "BN": 64, "BM": 64, "BK": 64, "GROUP": 8}
         | {"FLATTEN": True, "ROWS_FIRST": True, "EPILOGUE": projection.SILU_MUL, "BIAS": False}
+        | {"SETTLED": True}
         | constants,
         num_warps=4,
         num_stages=2,

@@ -75,7 +75,7 @@ CASES: dict[str, Build] = {
     "rms_norm": partial(norm, format_=BF16_FORMAT, rows=3, capacity=5, width=64),
     "rms_norm_small": partial(small_norm, rows=3, capacity=4, width=64),
     "rms_norm_f32": partial(norm, format_=F32_FORMAT, rows=3, capacity=3, width=576),
-    "rms_norm_many": partial(norm, format_=BF16_FORMAT, rows=70, capacity=71, width=96),
+    "rms_norm_many": partial(norm, format_=BF16_FORMAT, rows=130, capacity=131, width=96),
     "linear": partial(linear, rows=3, capacity=5, width=64, outputs=128),
     "linear_ragged": partial(linear, rows=9, capacity=11, width=104, outputs=331, bias=1),
     "linear_add": partial(linear, rows=17, capacity=19, width=96, outputs=64, bias=1, accumulate=1),

@@ -13,6 +13,7 @@ Rows (`ROWS_FIRST`) or weights are the 64-row operand of wgmma, whichever suits 
 may be as narrow as 8. `tiles` chooses the blocks, `docs/cuda.md` says what was measured.
 
 Shapes: x bf16 [capacity, K], w bf16 [N, K], `rows` i32[1] the live rows, out [capacity, N].
+`SETTLED`: `rows` is older than the launch before, so that it is read before the wait.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _store(
 def project_few(
     rows, x, w, bias, out, partials, arrivals, N: tl.constexpr, K: tl.constexpr,
     SPLITS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+    ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, SETTLED: tl.constexpr,
 ):  # fmt: skip
     """Grid (⌈N / BN⌉, SPLITS, ⌈capacity / BM⌉); a part a CTA.
 
@@ -125,8 +126,11 @@ def project_few(
     tile_m = tl.program_id(2)
     first_output = tile_n * BN
     first_row = tile_m * BM
-    gdc_wait()
+    if not SETTLED:
+        gdc_wait()
     live = tl.load(rows)
+    if SETTLED:
+        gdc_wait()
     if first_row < live:
         sums = _accumulate(
             x, w, first_output, first_row, live, part * (K // SPLITS), N, K, K // SPLITS, BN, BM,
@@ -156,14 +160,18 @@ def project_many(
     rows, x, w, bias, out, N: tl.constexpr, K: tl.constexpr, SPLITS: tl.constexpr,
     BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     FLATTEN: tl.constexpr, ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+    SETTLED: tl.constexpr,
 ):  # fmt: skip
     """Any grid of one axis, ⌈N / BN⌉ · ⌈capacity / BM⌉ at most; all parts of a tile in its CTA.
 
     `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK].
     `GROUP` row tiles pass over the weights together, so that both operands stay in the L2 cache.
     """
-    gdc_wait()
+    if not SETTLED:
+        gdc_wait()
     live = tl.load(rows)
+    if SETTLED:
+        gdc_wait()
     tiles_m = tl.cdiv(live, BM)
     per_group = GROUP * tl.cdiv(N, BN)
     tiles = tiles_m * tl.cdiv(N, BN)

@@ -57,16 +57,19 @@ def _sums(
 def project_scaled(
     rows, x, w, weight, bias, out, N: tl.constexpr, K: tl.constexpr, BN: tl.constexpr,
     BM: tl.constexpr, GROUP: tl.constexpr, FP8: tl.constexpr, EPILOGUE: tl.constexpr,
-    BIAS: tl.constexpr,
+    BIAS: tl.constexpr, SETTLED: tl.constexpr,
 ):  # fmt: skip
-    """Grid ⌈N / BN⌉ · ⌈capacity / BM⌉ at most.
+    """Grid ⌈N / BN⌉ · ⌈capacity / BM⌉ at most. `SETTLED` as in `projection`.
 
     `x` and `w` are tensor maps over bf16 [capacity, K] and u8 [N, K] with boxes [BM, 128] and
     [BN, 128]. `weight` is the address of the same codes; behind them lie the scales, f32
     [⌈K / 128⌉, N], or [N] where codes are e4m3. `GROUP` row tiles pass over the weights together.
     """
-    gdc_wait()
+    if not SETTLED:
+        gdc_wait()
     live = tl.load(rows)
+    if SETTLED:
+        gdc_wait()
     scales = (weight + N * K).to(tl.pointer_type(tl.float32), bitcast=True)
     tiles_m = tl.cdiv(live, BM)
     per_group = GROUP * tl.cdiv(N, BN)

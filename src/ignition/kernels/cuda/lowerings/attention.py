@@ -55,11 +55,14 @@ def check_attention(launch: CatalogueLaunch) -> None:
             where=launch.kernel,
             remedy=f"Attention on a GPU takes pages of {PAGE_TOKENS}",
         )
-    if at["q_heads"] // at["kv_heads"] > 128:
+    # Tiles of 128 rows by 256 columns don't fit into shared memory.
+    most = 128 if at["head_dim"] <= 128 else 64
+    if at["q_heads"] // at["kv_heads"] > most:
         raise ContractError(
             f"{at['q_heads']} query heads share {at['kv_heads']} key heads",
             where=launch.kernel,
-            remedy="Attention on a GPU takes 128 query heads a key head at most",
+            remedy=f"Attention on a GPU takes {most} query heads a key head at most where heads are"
+            f" {at['head_dim']} wide",
         )
 
 

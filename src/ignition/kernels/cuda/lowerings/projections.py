@@ -168,6 +168,7 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         "ROWS_FIRST": chosen.rows_first,
         "EPILOGUE": product.epilogue,
         "BIAS": "bias" in launch.operands,
+        "SETTLED": "rows" in launch.settled,
     }
     values: dict[str, Argument] = {name: At(name) for name in ("rows", "x", "out")}
     values["bias"] = At("bias" if constants["BIAS"] else "out")  # without one nothing looks there
@@ -185,4 +186,4 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         values["w"] = TensorMap("weight", width)
     function = getattr(projection, chosen.kernel)
     request = KernelRequest(function, arguments, constants, chosen.warps, chosen.stages)
-    return CudaKernel(request, grid, values)
+    return CudaKernel(request, grid, values, settled=launch.settled & {"rows"})

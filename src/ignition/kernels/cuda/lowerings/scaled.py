@@ -38,7 +38,8 @@ def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> C
         | {"w": f"tensordesc<u8[{chosen.outputs}, 128]>", "weight": "*u8"}
         | {"bias": "*fp32", "out": out},
         {"N": outputs, "K": width, "BN": chosen.outputs, "BM": chosen.rows, "GROUP": _GROUP}
-        | {"FP8": at["packing"] == pb.PACKING_ROWS_FP8, "EPILOGUE": epilogue, "BIAS": bias},
+        | {"FP8": at["packing"] == pb.PACKING_ROWS_FP8, "EPILOGUE": epilogue, "BIAS": bias}
+        | {"SETTLED": "rows" in launch.settled},
         chosen.warps,
         chosen.stages,
     )
@@ -50,4 +51,5 @@ def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> C
         "bias": At("bias" if bias else "out"),  # without one nothing looks there
         "out": At("out"),
     }
-    return CudaKernel(request, (chosen.count(at["capacity"], outputs), 1, 1), values)
+    grid = (chosen.count(at["capacity"], outputs), 1, 1)
+    return CudaKernel(request, grid, values, settled=launch.settled & {"rows"})
