@@ -161,7 +161,9 @@ class Rounds:
     ) -> LaneWork:
         geometry = self._runtime.geometry
         share = geometry.cache_pages // geometry.request_slots
-        pages = min(share, -(-(start + max(1, len(prompt)) + 1) // geometry.page_tokens))
+        # A long prompt, which is alone, takes other slots' share as well.
+        wanted = -(-(start + max(1, len(prompt)) + 1) // geometry.page_tokens)
+        pages = min(geometry.cache_pages - slot * share, wanted)
         return LaneWork(
             slot, self._generation, start, prompt, admission is None,
             range(slot * share, slot * share + pages), admission,
