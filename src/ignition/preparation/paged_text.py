@@ -51,8 +51,12 @@ class PagedTextModel(Protocol):
     def planes(self) -> Sequence[BufferHandle]:
         """All cache planes."""
 
-    def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
-        """Records the forward pass of rows: f32 rows before the final norm."""
+    def attended(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
+        """Records the forward pass of rows up to the last time that one looks at others: f32
+        rows."""
+
+    def finish(self, program: ProgramRecorder, rows: Rows, x: Activation) -> None:
+        """Records what is left of it, in place, for rows whose result is wanted."""
 
     def head(
         self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
@@ -119,7 +123,7 @@ class _TextPrograms:
             f"prefill.p{packed}", contract_pb2.OPERATION_PREFILL, lanes, 1, packed
         )
         x = self._prompt(program, lanes, packed)
-        self._sample_last(program, lanes, packed, x)
+        self._sample_last(program, lanes, packed, x, finished=False)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
@@ -134,6 +138,7 @@ class _TextPrograms:
         x = self._prompt(program, lanes, packed)
         scored = ops.ScoredInputs(self._inputs["targets"], self._inputs["scored_top_logprobs"])
         live = Rows(self._inputs["live_tokens"], packed)
+        self._model.finish(program, live, x)
         for start in range(0, packed, SCORED_ROWS):
             part = min(SCORED_ROWS, packed - start)
             with program.section(f"scored.{part}"):
@@ -148,7 +153,7 @@ class _TextPrograms:
                 self._frame.completion,
                 start,
             )
-        self._sample_last(program, lanes, packed, x)
+        self._sample_last(program, lanes, packed, x, finished=True)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
@@ -161,7 +166,8 @@ class _TextPrograms:
         lanes = self._frame.lanes(extent)
         tokens, positions = ops.load_pending(program, lanes, self._frame.state)
         at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
-        x = self._model.hidden(program, at, self._frame.table)
+        x = self._model.attended(program, at, self._frame.table)
+        self._model.finish(program, lanes.rows, x)
         self._model.head(program, lanes.rows, x, self._frame.logits)
         self._sample(program, lanes)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
@@ -186,13 +192,13 @@ class _TextPrograms:
         )
         slots, lengths = self._inputs["token_slot"], self._lengths(extent)
         at = RowBinding(rows, tokens, positions, slots, lengths)
-        x = self._model.hidden(program, at, self._frame.table)
-        self._sample_last(program, extent, packed, x)
+        x = self._model.attended(program, at, self._frame.table)
+        self._sample_last(program, extent, packed, x, finished=False)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
     def _prompt(self, program: ProgramRecorder, lanes: int, packed: int) -> Activation:
-        """The forward pass of the tokens that the host sends."""
+        """The forward pass of the tokens that the host sends, but for its end."""
         self._frame.apply_page_deltas(program)
         at = RowBinding(
             Rows(self._inputs["live_tokens"], packed),
@@ -201,19 +207,29 @@ class _TextPrograms:
             self._inputs["token_slot"],
             self._lengths(lanes),
         )
-        return self._model.hidden(program, at, self._frame.table)
+        return self._model.attended(program, at, self._frame.table)
 
     def _lengths(self, lanes: int) -> LaneLengths:
         """How many of the packed rows each of at most `lanes` lanes has."""
         return LaneLengths(self._frame.lanes(lanes).rows, self._inputs["query_length"])
 
     def _sample_last(
-        self, program: ProgramRecorder, extent: int, packed: int, x: Activation
+        self,
+        program: ProgramRecorder,
+        extent: int,
+        packed: int,
+        x: Activation,
+        *,
+        finished: bool,
     ) -> None:
-        """Samples after the last row of each lane that wants it, and commits all lanes."""
+        """Samples after the last row of each lane that wants it, and commits all lanes. Rows that
+        aren't `finished` are so here, which spares those that nobody asks for."""
         lanes = self._frame.lanes(extent)
         prompt = ops.PromptLanes(self._inputs["query_length"], self._inputs["sample"])
         selection = ops.select_last(program, lanes, prompt, x, packed)
+        if not finished:
+            with program.section("last"):
+                self._model.finish(program, selection.rows, selection.x)
         self._model.head(program, selection.rows, selection.x, self._frame.logits)
         self._sample(program, lanes, selection, prompt)
 

@@ -118,12 +118,16 @@ class _DenseDecoder:
         pairs = [layer.planes for layer in self._layers]
         return [plane for pair in pairs for plane in (pair.keys, pair.values)]
 
-    def hidden(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
+    def attended(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
         x = ops.embed(program, "x", at, self._embedding)
-        for layer in self._layers:
+        for layer in self._layers[:-1]:
             self._attend(program, at, table, layer, x)
             self._feed_forward(program, at.rows, layer, x)
+        self._attend(program, at, table, self._layers[-1], x)
         return x
+
+    def finish(self, program: ProgramRecorder, rows: Rows, x: Activation) -> None:
+        self._feed_forward(program, rows, self._layers[-1], x)
 
     def head(
         self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
