@@ -73,10 +73,10 @@ def test_narrow_tiles_are_for_few_rows_of_small_matrices(outputs, width, f32):
 # Heights of the tiles of groups of warps by (outputs, width), at 256, 512, 2,048 and 8,192 rows of
 # an H200; 0 where another kernel was faster there (docs/cuda.md has the figures).
 GROUPED = {
-    (6144, 4096): (128, 64, 128, 128),
-    (4096, 4096): (64, 128, 128, 128),
-    (28_672, 4096): (64, 128, 128, 128),
-    (4096, 14_336): (64, 128, 128, 128),
+    (6144, 4096): (0, 0, 0, 0),
+    (4096, 4096): (0, 0, 0, 0),
+    (28_672, 4096): (0, 0, 0, 0),
+    (4096, 14_336): (0, 0, 0, 0),
     (4096, 1024): (0, 0, 128, 128),
     (1024, 2048): (0, 0, 64, 128),
     (6144, 1024): (0, 64, 128, 128),
@@ -99,11 +99,12 @@ def test_groups_of_warps_are_taken_where_they_were_faster(matrix):
 
 
 def test_groups_of_warps_are_not_taken_where_they_cannot_be():
-    assert in_groups(2048, 4096, 4096, 132) is not None
-    assert in_groups(2048, 4100, 4096, 132) is None  # rows of outputs aren't whole 16 bytes
-    assert in_groups(2048, 4096, 4100, 132) is None  # rows of inputs aren't
+    assert in_groups(2048, 4096, 1024, 132) is not None
+    assert in_groups(2048, 4100, 1024, 132) is None  # rows of outputs aren't whole 16 bytes
+    assert in_groups(2048, 4096, 1028, 132) is None  # rows of inputs aren't
+    assert in_groups(2048, 4096, 2048, 132) is None  # a large matrix
     assert in_groups(8192, 1024, 4096, 132) is None  # four parts
-    assert in_groups(255, 28_672, 4096, 132) is None
+    assert in_groups(255, 7168, 1024, 132) is None
     assert in_groups(256, 128, 1 << 20, 132) is None  # four tiles
 
 

@@ -19,10 +19,12 @@ _NARROWEST: Final = 64
 _SMALL_MATRIX: Final = 1 << 21
 _HALF_OF_SHARED_MEMORY: Final = 112 * 1024
 # Of `project_in_groups`: rows that its measurement began with, products below which its beginning
-# and end take longer than what they save, outputs and inputs one of which a matrix has as many of.
+# and end take longer than what they save, outputs and inputs one of which a matrix has as many of,
+# and elements of a matrix from which it is slower in a whole prompt, though not by itself.
 _FEWEST_ROWS: Final = 256
 _FEWEST_PRODUCTS: Final = 3_000_000_000
 _FEWEST_ELEMENTS: Final = 1024
+_LARGE_MATRIX: Final = 1 << 23
 # How long a tile of 64 rows takes where one of 128 takes 1; the end of a launch, which nothing
 # passes beside, in inputs of a tile of 128 rows, half for 64; and rows up to which that decides.
 _LOW_TILE: Final = 0.55
@@ -151,6 +153,7 @@ def in_groups(rows: int, outputs: int, width: int, processors: int) -> Tile | No
         or rows < _FEWEST_ROWS
         or rows * outputs * width < _FEWEST_PRODUCTS
         or max(outputs, width) < _FEWEST_ELEMENTS
+        or outputs * width >= _LARGE_MATRIX
         or -(-rows // low.rows) * tiles_n < _ENOUGH_CTAS
     ):
         return None
@@ -161,6 +164,11 @@ def in_groups(rows: int, outputs: int, width: int, processors: int) -> Tile | No
     of_high = waves(high) * width + _LAUNCH_END
     of_low = waves(low) * _LOW_TILE * width + _LAUNCH_END / 2
     return low if rows <= _MOST_ROWS_OF_LOW_TILES and of_low < of_high else high
+
+
+def together(rows: int) -> int:
+    """Row tiles that pass over the weights together, for up to `rows` rows."""
+    return 16 if rows >= 4096 else 8
 
 
 def _tile(rows: int, outputs: int, width: int, *, f32: bool) -> Tile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from helios.errors import ContractError
 from helios.kernels.catalogue import ROW_GROUP, ActivationFormat
@@ -21,8 +20,6 @@ from ignition.kernels.cuda.launches import (
 )
 from ignition.kernels.cuda.lowerings import scaled
 from ignition.kernels.cuda.lowerings.model import check_packing, pointer
-
-_GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
 
 
 def linear(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
@@ -122,12 +119,13 @@ def project_narrow(
 def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.Tile) -> CudaKernel:
     """`project_in_groups` for a launch."""
     bias = "bias" in launch.operands
+    capacity, processors = launch.integers["capacity"], launch.architecture.processors
     request = KernelRequest(
         projection_warps.project_in_groups,
         {"rows": "*i32", **_described(chosen), "bias": "*fp32", "out": product.out},
         {"N": product.outputs, "K": product.width}
         | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width, "STAGES": chosen.stages}
-        | {"GROUP": _GROUP, "EPILOGUE": product.epilogue, "BIAS": bias},
+        | {"GROUP": tiles.together(capacity), "EPILOGUE": product.epilogue, "BIAS": bias},
         chosen.warps,
         1,
     )
@@ -138,7 +136,6 @@ def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.T
         "bias": At("bias" if bias else "out"),  # without one nothing looks there
         "out": At("out"),
     }
-    capacity, processors = launch.integers["capacity"], launch.architecture.processors
     return CudaKernel(request, chosen.grid(capacity, product.outputs, 1, processors), values)
 
 
@@ -181,7 +178,7 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         values["arrivals"] = Counters(max(1, tile_count))
     else:
         arguments |= _described(chosen)
-        constants |= {"GROUP": _GROUP, "FLATTEN": chosen.flatten}
+        constants |= {"GROUP": tiles.together(at["capacity"]), "FLATTEN": chosen.flatten}
         values["x"] = TensorMap("x", width)
         values["w"] = TensorMap("weight", width)
     function = getattr(projection, chosen.kernel)
