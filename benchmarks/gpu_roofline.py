@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -100,14 +100,25 @@ class VariantDevice(CudaDevice):
             found = self.variants[program.name] = {}
             for term in ("", *counts):
                 found[term] = len(every)
-                kept = tuple(
-                    replace(launch, nodes=())
-                    if launch.kernel.name in ENDING or term_of(launch) == term
-                    else launch
-                    for launch in program.launches
-                )
+                kept = tuple(_without(program.launches, term))
                 every.append(replace(program, name=f"{program.name} {term}", launches=kept))
         super().load(every)
+
+
+def _without(launches: Sequence[Launch], term: str) -> Iterator[Launch]:
+    """Launches without the nodes of a term and of what ends a round. The node that comes after
+    them waits for all before it: what it reads early was to be written before those left out."""
+    behind = False
+    for launch in launches:
+        if launch.kernel.name in ENDING or (launch.nodes and term_of(launch) == term):
+            behind = True
+            yield replace(launch, nodes=())
+        elif behind and launch.nodes:
+            first, *others = launch.nodes
+            behind = False
+            yield replace(launch, nodes=(replace(first, programmatic=False), *others))
+        else:
+            yield launch
 
 
 class Rounds:
