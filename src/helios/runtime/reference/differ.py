@@ -119,7 +119,7 @@ class LockstepDevice:
             self._cuts.append(cuts)
             self._first_step.append(len(steps))
             steps.extend(
-                replace(program, name=f"{program.name}[{index}]", launches=launches)
+                replace(program, name=f"{program.name}[{index}]", launches=_alone(launches))
                 for index, launches in cuts
             )
         self._programs.extend(programs)
@@ -274,6 +274,17 @@ class LockstepDevice:
         """Closes both devices."""
         self._candidate.close()
         self._reference.close()
+
+
+def _alone(launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
+    """Launches of a step whose first node waits for all before it: what it reads early was to be
+    written before a launch that isn't there."""
+    places = [place for place, launch in enumerate(launches) if launch.nodes]
+    if not places:
+        return launches
+    first, *others = launches[places[0]].nodes
+    patient = replace(launches[places[0]], nodes=(replace(first, programmatic=False), *others))
+    return (*launches[: places[0]], patient, *launches[places[0] + 1 :])
 
 
 def _cut(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
