@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,13 +17,11 @@ from ignition.kernels.cuda.launches import (
     CatalogueLaunch,
     Counters,
     CudaKernel,
-    RowsOf,
     Scratch,
     TensorMap,
 )
 from ignition.kernels.cuda.lowerings.model import (
     check_heads,
-    page_nbytes,
     places_settled,
     pointer,
     power_of_two,
@@ -70,38 +67,33 @@ def _decode(launch: CatalogueLaunch) -> CudaKernel:
     plan = DecodePlan.of(launch)
     request = KernelRequest(
         decode.attend_decode,
-        {"rows": "*i32", **_attention_arguments(launch)}
-        | dict.fromkeys(("key_plane", "value_plane"), "*fp16")
-        | {"partials": "*fp32", "arrivals": "*i32"}
-        | dict.fromkeys(("table_pages", "slot_count", "pages"), "i32")
+        {"rows": "*i32", **_attention_arguments(launch), "partials": "*fp32", "arrivals": "*i32"}
+        | dict.fromkeys(("table_pages", "slot_count"), "i32")
         | {"scale_log2": "fp32"},
         attention_constants(launch, plan.height)
-        | {"HEIGHT": power_of_two(plan.group), "ALONE": not plan.kept}
-        | {"SETTLED": places_settled(launch)},
+        | {"ALONE": plan.workers == 1, "SETTLED": places_settled(launch)},
         num_warps=4,
         num_stages=2,
     )
     values = {
         "rows": At("rows"),
         **_attention_values(launch),
-        "key_plane": At("k_plane"),
-        "value_plane": At("v_plane"),
-        "pages": RowsOf("k_plane", page_nbytes(launch)),
-        **plan.scratch,
+        **plan.scratch(kept=plan.workers > 1),
     }
     return CudaKernel(request, plan.grid, values, settled=settled(launch))
 
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """How the splits of rows are shared out; `kept`: whether their results go to scratch. `group`:
-    query heads of a key head."""
+    """How the splits of rows are shared out; `partials`: elements of their results, of which there
+    may be too many to keep. `group`: query heads of a key head."""
 
     height: int
     group: int
-    kept: bool
+    workers: int
     grid: tuple[int, int, int]
-    scratch: Mapping[str, Argument]
+    partials: int
+    counters: int
 
     @staticmethod
     def of(launch: CatalogueLaunch) -> DecodePlan:
@@ -111,18 +103,28 @@ class DecodePlan:
         splits = -(-at["table_pages"] * PAGE_TOKENS // SPLIT_TOKENS)
         pairs = at["capacity"] * at["kv_heads"]
         elements = pairs * splits * group * (at["head_dim"] + 2)
-        kept = _F32 * elements <= _PARTIALS_LIMIT_NBYTES
-        workers = decode_workers(launch, splits) if kept else 1
+        few = _F32 * elements <= _PARTIALS_LIMIT_NBYTES
+        workers = decode_workers(launch, splits) if few else 1
         return DecodePlan(
             height=64 if group <= 64 else 128,
             group=group,
-            kept=kept,
+            workers=workers,
             grid=(at["kv_heads"], workers, at["capacity"]),
-            scratch={
-                "partials": Scratch("partials", pb.DTYPE_F32, (elements if kept else 1,)),
-                "arrivals": Counters(pairs if kept else 1),
-            },
+            partials=elements,
+            counters=pairs,
         )
+
+    @property
+    def keepable(self) -> bool:
+        """Whether results may be kept even where a row has one worker."""
+        return _F32 * self.partials <= _PARTIALS_LIMIT_NBYTES
+
+    def scratch(self, *, kept: bool) -> dict[str, Argument]:
+        """Arguments of the kernels; `kept`: whether splits go to scratch."""
+        return {
+            "partials": Scratch("partials", pb.DTYPE_F32, (self.partials if kept else 1,)),
+            "arrivals": Counters(self.counters if kept else 1),
+        }
 
 
 def decode_workers(launch: CatalogueLaunch, splits: int) -> int:

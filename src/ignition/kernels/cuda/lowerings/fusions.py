@@ -43,7 +43,7 @@ def _rotated_decode(window: Window) -> tuple[CudaKernel, ...] | None:
     if (
         "lanes" in attention.launch.operands
         or not tiles.rotation_inside(attention.launch.integers)
-        or not plan.kept
+        or not plan.keepable
         or attention.places["queries"] != between
         or between not in rope.unread
         or any(rope.places[name] != attention.places[name] for name in shared)
@@ -95,7 +95,7 @@ def _rotate_and_attend(
         "epsilon": rope.launch.floats["epsilon"],
         "attention_factor": rope.launch.floats["attention_factor"],
         "scale_log2": attention.launch.floats["scale"] * math.log2(math.e),
-        **plan.scratch,
+        **plan.scratch(kept=True),
     }
     return CudaKernel(request, plan.grid, values, settled=_SETTLED)
 
