@@ -44,13 +44,16 @@ def test_operands_that_the_launch_before_does_not_write_are_settled(recorded: Re
 
 def test_what_any_launch_of_a_fusion_writes_is_not_settled_after_it(recorded: Recorded) -> None:
     settled: list[frozenset[str]] = []
+    fused: list[NeighbouringLaunch] = []
 
     def noting(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
-        if launch.integers["accumulate"]:
+        if launch.integers["accumulate"] and fused:
             settled.append(launch.settled)
+        fused.clear()
         return fakes.any_kernel(launch)
 
     def fuse(window: Sequence[NeighbouringLaunch]) -> tuple[CudaKernel, ...]:
+        fused.extend(window)
         return fakes.any_kernel(window[0].launch)
 
     # The residual, to which the projection down adds, is written by the first of these.
