@@ -44,6 +44,7 @@ from versus_parts.serving import RunningServer
 COPY_TB_S = 4.2
 PROMPT_TOKENS = 64
 STEP_TOKENS = 256
+PREFILL_PASSES = 9  # at least; as many as the peer's figures are of
 HTTP_TOKENS = 128
 HTTP_CLIENTS = 128
 PARTS = ("steps", "host", "prefill", "start", "http")
@@ -182,7 +183,8 @@ def prefill(model: Model, engine: Engine, draw: random.Random, passes: int) -> I
         if tokens >= engine.info.max_context_tokens:
             continue
         generated(engine, prompts(draw, 1, tokens), 1)
-        samples = [generated(engine, prompts(draw, 1, tokens), 1) * 1e3 for _ in range(passes)]
+        count = max(passes, PREFILL_PASSES)
+        samples = [generated(engine, prompts(draw, 1, tokens), 1) * 1e3 for _ in range(count)]
         bar = None if bars is None else bars.prefill[tokens]
         yield Figure(model.name, f"prefill, {tokens} tokens, ms", tuple(samples), bar)
 
