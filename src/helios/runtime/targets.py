@@ -40,8 +40,9 @@ def choose_target(core: OpenedCore, asked: str | None) -> str:
         return "cpu"
     if len(found) == 1:
         return found[0]
+    count = len(found) or "no"
     raise ContractError(
-        f"the core has {len(found)} {'targets' if asked is None else 'cuda targets'}",
+        f"the core has {count} {'targets' if asked is None else 'cuda targets'}",
         where=str(core.folder),
         remedy=f"Name one with --target: it has {', '.join(core.targets) or 'none'}",
     )

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -78,7 +78,7 @@ def capture(checkpoint: Checkpoint, options: Options, progress: Progress) -> Cap
             reasoning=template.reasoning,
         )
         model = recipe.capture(checkpoint, recorder, weights, extents, syntax)
-    for note in (*weights.notes, template.note):
+    for note in (*gathered_notes(weights.notes), template.note):
         if note is not None:
             progress.note(note)
     known = (recipe.name, extents, template, syntax, weights, model)
@@ -88,6 +88,20 @@ def capture(checkpoint: Checkpoint, options: Options, progress: Progress) -> Cap
     return Captured(
         *known, recorder.manifest(made.target), made.content, compiler_version(options.target)
     )
+
+
+def gathered_notes(notes: Sequence[str]) -> list[str]:
+    """Notes that begin with a matrix's name; of those that say the same of several, one."""
+    named: dict[str, list[str]] = {}
+    for note in notes:
+        name, _, said = note.partition(" ")
+        named.setdefault(said, []).append(name)
+    return [
+        f"{names[0]} {said}"
+        if len(names) == 1
+        else f"{names[0]}, and {len(names) - 1} more: {said}"
+        for said, names in named.items()
+    ]
 
 
 def add_programs(writer: CoreWriter, captured: Captured, options: Options) -> None:

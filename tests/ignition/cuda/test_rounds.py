@@ -84,7 +84,8 @@ def test_launches_that_do_not_belong_together_stay_apart():
     # What the scatter writes is looked at.
     other = scatter.with_operands(target=pending.operands["slot"])
     assert unfused([other, pending, embed, norm])
-    assert unfused([scatter.with_integers(capacity=100_000), pending, embed, norm])
+    # A round changes few entries of a page table, however many it has.
+    assert not unfused([scatter.with_integers(capacity=100_000), pending, embed, norm])
     count, commit = ending(rng, 3, prompt=True)
     assert not unfused([count, commit])
     for name in ("state", "slot", "sampled", "tokens"):

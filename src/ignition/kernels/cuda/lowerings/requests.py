@@ -24,7 +24,7 @@ LANES: Final = 32
 # Packed rows of a program.
 _ROWS: Final = 256
 # Entries for which another program is worth its launch.
-ENTRIES_A_PROGRAM: Final = 16_384
+_ENTRIES_A_PROGRAM: Final = 16_384
 _MOST_PROGRAMS: Final = 32
 
 STATE_WORDS: Final = REQUEST_STATE_NBYTES // WORD_NBYTES
@@ -33,7 +33,7 @@ _SLOTS: Final = {"slots": rows_of("state", STATE_WORDS)}
 
 def scatter_i32(launch: CatalogueLaunch) -> Kernels:
     """A warp where few entries can come, as in page tables; several programs for histograms."""
-    programs = min(-(-launch.integers["capacity"] // ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
+    programs = min(-(-launch.integers["capacity"] // _ENTRIES_A_PROGRAM), _MOST_PROGRAMS)
     arguments = {
         **words("rows", "index", "value", "target"),
         **capacity(launch),

@@ -10,12 +10,7 @@ from ignition.kernels.cuda import rounds as kernels
 from ignition.kernels.cuda.launches import At, CudaKernel, Fusion, NeighbouringLaunch, RowsOf
 from ignition.kernels.cuda.lowerings.building import WORD_NBYTES, Typed, integers, small_kernel
 from ignition.kernels.cuda.lowerings.model import TABLES, pointer, power_of_two
-from ignition.kernels.cuda.lowerings.requests import (
-    ENTRIES_A_PROGRAM,
-    LANES,
-    STATE_WORDS,
-    commit_constants,
-)
+from ignition.kernels.cuda.lowerings.requests import LANES, STATE_WORDS, commit_constants
 from ignition.kernels.cuda.lowerings.sampling_rows import slot_counts
 
 Launches = Sequence[NeighbouringLaunch]
@@ -44,7 +39,6 @@ def _begin(
         and norm.launch.integers["width"] == width
         and norm.launch.integers["capacity"] == capacity
         and padded <= _WIDEST
-        and scatter.launch.integers["capacity"] <= ENTRIES_A_PROGRAM
         and norm.places["x"] == embed.places["out"]
         and norm.places["rows"] == embed.places["rows"]
         and _apart(scatter, launches[1:])
