@@ -115,6 +115,7 @@ def test_a_start_that_fails_is_told_in_a_line(cuda_folder: Path, fails: str, lin
         check=False,
     )
     assert done.returncode == 2
+    assert done.stdout == "", "a refusal isn't preceded by a promise"
     told = done.stderr.splitlines()[-1]
     assert re.fullmatch(line, told), done.stderr
 
