@@ -147,4 +147,6 @@ def test_a_gpu_that_fails_makes_the_server_say_why(
         health = server.http.get("/health")
         assert health.status_code == 500
         assert reason in health.text
-        assert server.terminate() in (0, 1)
+        assert server.terminate() == 1, "who manages processes is told, too"
+    told = log.read_text().splitlines()[-1]
+    assert re.search(f"error http: this server's model had failed: .*{reason}", told)

@@ -72,9 +72,10 @@ class Server:
         self._report = report
         self._worker = worker
 
-    def start(self) -> None:
-        """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
-        certificate's files or the core can't be used, or the model can't be loaded."""
+    def start(self) -> HeliosError | None:
+        """Serves until SIGTERM or SIGINT; why the model couldn't serve any more, if it failed
+        before. Raises HeliosError if the address can't be had, the certificate's files or the core
+        can't be used, or the model can't be loaded."""
         options = self._options
         tls = options.http.tls
         if tls is not None:
@@ -94,10 +95,10 @@ class Server:
             core = open_for_serving(options.worker)
             signals.take()
             # Not yet that it listens: the worker may still refuse the core or the machine.
-            _log.info("loading %s for %s", options.worker.core, url_of(listener, tls=bool(tls)))
+            _log.debug("loading %s for %s", options.worker.core, url_of(listener, tls=bool(tls)))
             from helios.server.serving import serve
 
-            serve(core, worker, listener, self._report, options, signals)
+            return serve(core, worker, listener, self._report, options, signals)
 
 
 def allow_open_files(connections: int) -> None:

@@ -46,10 +46,10 @@ def serve(
     report: Callable[[str], None],
     options: ServerOptions,
     signals: EndSignals,
-) -> None:
-    """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend or
-    model can't be loaded."""
-    asyncio.run(_serve(core, worker, listener, report, options, signals))
+) -> HeliosError | None:
+    """Serves on `listener` until a signal, then ends the worker; why the model couldn't serve any
+    more, if it failed before. Raises HeliosError if frontend or model can't be loaded."""
+    return asyncio.run(_serve(core, worker, listener, report, options, signals))
 
 
 async def _serve(
@@ -59,7 +59,7 @@ async def _serve(
     report: Callable[[str], None],
     options: ServerOptions,
     signals: EndSignals,
-) -> None:
+) -> HeliosError | None:
     loop = asyncio.get_running_loop()
     client = await ModelClient.attach(worker, options.http_workers)
     others = None
@@ -90,10 +90,13 @@ async def _serve(
             if others is not None:
                 # They were told to stop with this one, and end when their own answers have.
                 await others.end(http.times.backstop)
+            failed = lifecycle.error
             # The device's work isn't cut off with the connections: who owns it says when it's done.
             patience = _HURRIED_DRAIN_S if http.hurried else _DRAIN_S
             http.hurry.clear()
             await client.close(patience, http.hurry)
+            # Whoever is killed here, or ends well, has not failed.
+            return failed or (client.failure if (worker.process.returncode or 0) > 0 else None)
     finally:
         if others is not None:
             await others.end()
