@@ -13,8 +13,11 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.devices.cuda import device as cuda_device
+from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.pinned import PinnedMemory
 from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.wording import show_size
 from tests.runtime.cuda.loaded import load, scenario
 from tests.runtime.sample_manifest import sample_manifest
 from tests.standin_driver.control import Standin
@@ -49,6 +52,7 @@ def memory_is_said_before_it_is_taken() -> None:
     runtime, _ = load()
     (line,) = lines
     assert line.startswith("0 GPU memory: "), line
+    assert line.endswith("(Stand-in); graphs, their tables and modules come on top"), line
     for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on GPU 0 (Stand-in)"):
         assert part in line, line
     memory = runtime.memory
@@ -57,6 +61,50 @@ def memory_is_said_before_it_is_taken() -> None:
     assert Standin().taken_nbytes == said + memory["scratch"]
     assert memory["cache"] == 64 << 10
     assert memory["scratch"] > 0
+    runtime.close()
+
+
+@scenario
+def pinned_memory_is_said_to_the_byte_before_it_is_taken() -> None:
+    pinned: list[int] = []
+    lines: list[str] = []
+    make = PinnedMemory.__init__
+
+    def counted(memory: PinnedMemory, gpu: Gpu, nbytes: int, what: str) -> None:
+        pinned.append(nbytes)
+        make(memory, gpu, nbytes, what)
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "pinned" in record.getMessage():
+                assert not pinned
+                lines.append(record.getMessage())
+
+    PinnedMemory.__init__ = counted  # type: ignore[method-assign]
+    logging.getLogger("helios").addHandler(Listener())
+    logging.getLogger("helios").setLevel(logging.INFO)
+    runtime, _ = load()
+    (line,) = lines
+    assert line.endswith(f"in bytes: rounds {pinned[0]:,}, weights on their way {pinned[1]:,}"), (
+        line
+    )
+    assert len(pinned) == 2
+    runtime.close()
+
+
+@scenario
+def what_programs_take_is_said_once_it_is_known() -> None:
+    lines: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logging.getLogger("helios").addHandler(Listener())
+    logging.getLogger("helios").setLevel(logging.INFO)
+    runtime, _ = load()
+    said = show_size(runtime.memory["scratch"])
+    assert f"programs: {said} of GPU 0 for graphs, tables and modules" in lines
     runtime.close()
 
 

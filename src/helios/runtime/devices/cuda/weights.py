@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import cycle
 from threading import Lock
 from typing import Any, Final
@@ -57,20 +58,39 @@ class Upload:
         self._job.result()
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Pinned memory through which resources travel: so many threads with their pieces."""
+
+    threads: int
+    piece_nbytes: int
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Staging:
+        """What resources of so many bytes take."""
+        sizes = list(sizes)
+        parts = sum(-(-nbytes // PIECE_NBYTES) for nbytes in sizes)
+        return cls(min(_THREADS, parts), min(PIECE_NBYTES, max(sizes, default=0)))
+
+    @property
+    def nbytes(self) -> int:
+        """All of it."""
+        return self.threads * _PIECES * self.piece_nbytes
+
+
 def upload(gpu: Gpu, resources: Mapping[str, memoryview], addresses: Mapping[str, int]) -> None:
     """Copies every resource to its address; returns once all of it is there. Raises DriverError."""
     began = time.monotonic()
     nbytes = sum(content.nbytes for content in resources.values())
-    parts = list(_parts(resources, addresses))
-    threads = min(_THREADS, len(parts))
+    staging = Staging.of(content.nbytes for content in resources.values())
+    threads, size = staging.threads, staging.piece_nbytes
     if not threads:
         return
     # Pinned before there are threads: pinning takes the driver's lock for long.
-    size = min(PIECE_NBYTES, max(content.nbytes for _, content in parts))
-    memory = PinnedMemory(gpu, threads * _PIECES * size, "the upload of weights")
+    memory = PinnedMemory(gpu, staging.nbytes, "the upload of weights")
     try:
         pieces = [memory.view[at : at + size] for at in range(0, memory.view.nbytes, size)]
-        queue, lock = iter(parts), Lock()
+        queue, lock = _parts(resources, addresses), Lock()
 
         def take() -> _Part | None:
             with lock:
