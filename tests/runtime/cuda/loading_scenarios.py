@@ -85,10 +85,8 @@ def pinned_memory_is_said_to_the_byte_before_it_is_taken() -> None:
     logging.getLogger("helios").setLevel(logging.INFO)
     runtime, _ = load()
     (line,) = lines
-    assert line.endswith(f"in bytes: rounds {pinned[0]:,}, weights on their way {pinned[1]:,}"), (
-        line
-    )
-    assert len(pinned) == 2
+    rounds, weights = pinned
+    assert line.endswith(f"in bytes: rounds {rounds:,}, weights on their way {weights:,}"), line
     runtime.close()
 
 

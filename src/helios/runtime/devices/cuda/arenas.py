@@ -1,8 +1,8 @@
 """Device memory: an arena for each buffer class, laid out from the plan and taken at once.
 
-Sizes are known before anything is taken; `sizes` says them. Weights have an arena for all resources, in
-which a resource lies as it does in the core; INPUT and COMPLETION buffers have one for their device
-copies, which both frames share, because one stream runs their rounds in turn.
+Sizes are known before anything is taken; `sizes` says them. Weights have an arena for all
+resources, in which a resource lies as it does in the core; INPUT and COMPLETION buffers have one
+for their device copies, which both frames share, because one stream runs their rounds in turn.
 """
 
 from __future__ import annotations

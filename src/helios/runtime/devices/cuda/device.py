@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.errors import ContractError, ExecutionError
+from helios.errors import ContractError
 from helios.phases import Phases
 from helios.runtime.buffer_values import buffer_values
 from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
@@ -243,9 +243,8 @@ class CudaDevice:
         if self._closed:
             return
         self._closed = True
-        with suppress(ExecutionError):
-            if self._upload is not None:
-                self._upload.finish()
+        if self._upload is not None:
+            self._upload.over()
         with suppress(DriverError):
             self._gpu.make_current()
         if not self._drained():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import cycle
 from threading import Lock
@@ -57,6 +57,11 @@ class Upload:
         can be pinned."""
         self._job.result()
 
+    def over(self) -> None:
+        """Returns once its threads have ended, whatever came of them: somebody who gives everything
+        back has another error already, or this one."""
+        wait([self._job])
+
 
 @dataclass(frozen=True, slots=True)
 class Staging:
@@ -92,17 +97,23 @@ def upload(gpu: Gpu, resources: Mapping[str, memoryview], addresses: Mapping[str
         pieces = [memory.view[at : at + size] for at in range(0, memory.view.nbytes, size)]
         queue, lock = _parts(resources, addresses), Lock()
 
+        failed: list[BaseException] = []
+
         def take() -> _Part | None:
             with lock:
-                return next(queue, None)
+                return None if failed else next(queue, None)
+
+        def carry(own: list[NDArray[np.uint8]]) -> None:
+            try:
+                _carry(gpu, take, own)
+            except BaseException as error:
+                failed.append(error)  # the others have no more to do
 
         with ThreadPoolExecutor(threads, thread_name_prefix="helios-weights") as pool:
-            jobs = [
-                pool.submit(_carry, gpu, take, pieces[_PIECES * i : _PIECES * (i + 1)])
-                for i in range(threads)
-            ]
-        for job in jobs:
-            job.result()
+            for i in range(threads):
+                pool.submit(carry, pieces[_PIECES * i : _PIECES * (i + 1)])
+        if failed:
+            raise failed[0]  # what followed is its consequence
     finally:
         memory.close()
     rate = show_rate(nbytes, time.monotonic() - began)
