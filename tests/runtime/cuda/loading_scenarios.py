@@ -17,6 +17,7 @@ from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.devices.cuda.pinned import PinnedMemory
 from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.schema import execution_pb2 as pb
 from helios.wording import show_size
 from tests.runtime.cuda.loaded import load, scenario
 from tests.runtime.sample_manifest import sample_manifest
@@ -192,6 +193,33 @@ def functions_that_take_other_parameters_are_refused() -> None:
         load(change=absent)
     assert Standin().taken_nbytes == 0
     assert not Standin().violations, Standin().violations
+
+
+@scenario
+def operands_that_are_too_small_are_refused() -> None:
+    def taller(manifest: pb.ExecutionManifest) -> None:
+        program = next(one for one in manifest.programs if one.name == "prefill.p8")
+        program.launches[1].integers[1] += 16  # embed's vocab
+
+    with pytest.raises(
+        ContractError,
+        match=r"program prefill\.p8, launch 1: embed: operand 'table' needs 2560 bytes, 'table' has"
+        r" 2048 from byte 0 on",
+    ):
+        load(edit=taller)
+
+    def further_on(manifest: pb.ExecutionManifest) -> None:
+        program = next(one for one in manifest.programs if one.name == "decode.b4")
+        (commit,) = (one for one in program.launches if len(one.operands) == 11)
+        commit.operands[-1].byte_offset = 4
+
+    with pytest.raises(
+        ContractError,
+        match=r"program decode\.b4, launch \d+: commit: operand 'out_logprobs' needs 16 bytes,"
+        r" 'completion\.logprobs' has 12 from byte 4 on",
+    ):
+        load(edit=further_on)
+    assert Standin().taken_nbytes == 0
 
 
 @scenario
