@@ -26,6 +26,7 @@ from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.manifest import Launch, Program
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
+from prerequisites import needs_gpu
 
 COPY_TB_S = 4.2
 PRODUCT_TFLOP_S = 785.0
@@ -243,6 +244,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=192, help="default: %(default)s")
     parser.add_argument("--passes", type=int, default=9, help="default: %(default)s")
     options = parser.parse_args()
+    needs_gpu()
     parts = Parts(options.folder)
     programs = {program.name: program for program in parts.manifest.programs}
     decode = [int(one) for one in options.lanes.split(",") if f"decode.b{one}" in programs]
