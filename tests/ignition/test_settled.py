@@ -38,6 +38,8 @@ def test_operands_that_the_launch_before_does_not_write_are_settled(recorded: Re
     # What selects rows says where they lie.
     selected = [launch for launch in attentions if "rows" not in launch.settled]
     assert {launch.integers["capacity"] for launch in selected} == {2, 3}
+    for launch in attentions:
+        assert launch.selected == (launch in selected)
     for launch in selected:
         assert not {"positions", "slot", "queries"} & launch.settled
         assert launch.settled >= {"page_table", "k_plane", "v_plane"}
