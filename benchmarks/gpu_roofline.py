@@ -32,7 +32,8 @@ COPY_TB_S = 4.2
 PRODUCT_TFLOP_S = 785.0
 ENDING = frozenset({"commit", "count_sampled"})
 # What they write says which rows there are: without them the others would compute something else.
-INDEXING = frozenset({"scatter_i32", "load_pending", "select_last", "embed"})
+SELECTING = frozenset({"select_last", "select_attending"})
+INDEXING = SELECTING | {"scatter_i32", "load_pending", "embed"}
 WAIT_MS = 60_000
 
 
@@ -231,6 +232,8 @@ def terms_of(device: VariantDevice, program: Program, rows: int, context: int) -
     """The terms of a program with so many live rows."""
     floors: dict[str, float] = defaultdict(float)
     for launch in program.launches:
+        if launch.kernel.name in SELECTING:
+            rows = 1  # of a prompt its last one goes on
         floors[term_of(launch)] += floor_s(launch, rows, context)
     return [Term(name, n, floors[name]) for name, n in device.nodes[program.name].items()]
 

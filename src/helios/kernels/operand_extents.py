@@ -137,6 +137,11 @@ OPERAND_EXTENTS: Final[Mapping[str, Mapping[str, Factors]]] = {
     "attention_f16": _extents(
         f"{_PAGED}; capacity * query_row: queries out; 1: lanes; lane_capacity: query_length"
     ),
+    "select_attending": _extents(
+        "1: rows selected_rows; capacity: query_length sample selected_lane out_positions out_slot;"
+        " packed_capacity * width: x; packed_capacity * elements: queries;"
+        " packed_capacity: positions slot; capacity * width: out; capacity * elements: out_queries"
+    ),
 }
 
 

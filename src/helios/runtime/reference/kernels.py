@@ -48,6 +48,7 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "count_sampled": sampling_rows.count_sampled,
     "rope_and_cache_f16": attention.rope_and_cache_f16,
     "attention_f16": attention.attention_f16,
+    "select_attending": sampling.select_attending,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {
