@@ -182,20 +182,28 @@ def expected(case: Case) -> dict[str, Array]:
 
 
 def weigh(
-    rng: np.random.Generator, *, rows: int, capacity: int, width: int, block: int
+    rng: np.random.Generator,
+    *,
+    rows: int,
+    capacity: int,
+    width: int,
+    block: int,
+    whole: bool = False,
 ) -> Case:
-    """Rows to weigh; zeros, tiny and huge ones among the first."""
+    """Rows to weigh, into one sum each where it is `whole`; zeros, tiny and huge ones among the
+    first."""
     x = rng.standard_normal((capacity, width), np.float32) * 3
     x[1:4] *= np.array([0, 1e-12, 1e12], np.float32)[: max(0, capacity - 1), None]
+    blocks = 1 if whole else -(-width // block)
     operands: dict[str, Array] = {
         "rows": i32(rows),
         "x": x,
         "weight": rng.standard_normal(width, np.float32),
         "out": np.full((capacity, row_nbytes(BF16_FORMAT, width)), 0xFF, np.uint8),
-        "squares": np.full((capacity, -(-width // block)), np.nan, np.float32),
+        "squares": np.full((capacity, blocks), np.nan, np.float32),
     }
-    integers = {"capacity": capacity, "width": width, "format": BF16_FORMAT, "block": block}
-    return Case("weigh", operands, integers)
+    integers = {"capacity": capacity, "width": width, "format": BF16_FORMAT}
+    return Case("weigh", operands, integers | {"block": block, "blocks": blocks})
 
 
 def weighed(case: Case, weighing: Case, epsilon: float = 1e-5) -> Case:
@@ -207,5 +215,5 @@ def weighed(case: Case, weighing: Case, epsilon: float = 1e-5) -> Case:
         **{name: weighing.operands[name] for name in ("rows", "squares")},
         "x": weighing.operands["out"],
     }
-    integers["block"] = weighing.integers["block"]
+    integers["blocks"] = weighing.integers["blocks"]
     return Case(f"{case.kernel}_weighed", operands, integers, {"epsilon": epsilon})

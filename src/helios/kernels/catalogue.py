@@ -218,17 +218,17 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "capacity lane_capacity q_heads kv_heads head_dim page_tokens table_pages window format",
         "scale",
     ),
-    _kernel("weigh", "rows:r x:r weight:r out:w squares:w", "capacity width format block"),
+    _kernel("weigh", "rows:r x:r weight:r out:w squares:w", "capacity width format block blocks"),
     _kernel(
         "linear_weighed",
         "rows:r x:r squares:r weight:r bias:r? out:w",
-        "capacity width outputs packing format block",
+        "capacity width outputs packing format blocks",
         "epsilon",
     ),
     _kernel(
         "linear_silu_mul_weighed",
         "rows:r x:r squares:r weight:r out:w",
-        "capacity width outputs packing format out_format block",
+        "capacity width outputs packing format out_format blocks",
         "epsilon",
     ),
 )

@@ -100,7 +100,7 @@ def _weigh(a: Attributes) -> dict[str, Need]:
 
 
 def _squares(a: Attributes) -> dict[str, Need]:
-    return {"squares": f32(a["capacity"], -(-a["width"] // a["block"]))}
+    return {"squares": f32(a["capacity"], a["blocks"])}
 
 
 def _linear_weighed(a: Attributes) -> dict[str, Need]:

@@ -29,18 +29,18 @@ from ignition.capture.program import ProgramRecorder
 BF16_WEIGHTS_READ: Final = ActivationFormat.BF16
 
 
-# Rows up to which what makes rows weighs them too.
-FEW_ROWS: Final = 128
+# Width from which rows are weighed in blocks of 64 columns instead of 16.
+WIDE: Final = 2048
 
 
 @dataclass(frozen=True)
 class WeighedRows:
     """Rows times a norm's weight, to be multiplied before they are normalised: `squares` f32 has
-    the sums of each row's squares, one for each `block` of columns."""
+    `blocks` sums of each row's squares."""
 
     rows: Activation
     squares: BufferHandle
-    block: int
+    blocks: int
     epsilon: float
 
 
@@ -118,23 +118,23 @@ def normed(
     if matrix.packing != pb.PACKING_ROWS_BF16:
         return rms_norm(program, role, rows, x, weight, epsilon, form)
     out = program.activation(role, rows.capacity, x.width, form)
-    block = _block(rows.capacity, x.width)
-    squares = program.activation(f"{role}_squares", rows.capacity, -(-x.width // block))
+    block = 16 if x.width < WIDE else 64
+    # Few rows are weighed where they are made, by tiles of one block or some.
+    blocks = 1 if rows.capacity > most_weighed_together(x.width) else -(-x.width // block)
+    squares = program.activation(f"{role}_squares", rows.capacity, blocks)
     program.launch(
         "weigh",
         {"rows": rows.count, "x": x.buffer, "weight": weight, "out": out.buffer}
         | {"squares": squares.buffer},
-        {"capacity": rows.capacity, "width": x.width, "format": form, "block": block},
+        {"capacity": rows.capacity, "width": x.width, "format": form}
+        | {"block": block, "blocks": blocks},
     )
-    return WeighedRows(out, squares.buffer, block, epsilon)
+    return WeighedRows(out, squares.buffer, blocks, epsilon)
 
 
-def _block(capacity: int, width: int) -> int:
-    """Columns of a weighed row that share a sum of squares. Few rows are weighed where they are
-    made, by tiles of so many columns; many are weighed by themselves, into one sum."""
-    if capacity > FEW_ROWS:
-        return 1 << (width - 1).bit_length()
-    return 16 if width < 2048 else 64
+def most_weighed_together(width: int) -> int:
+    """Rows up to which what makes rows of `width` weighs them too."""
+    return 128 if width < WIDE else 32
 
 
 def linear(
@@ -184,7 +184,7 @@ def _weighed(
         {"rows": rows.count, "x": x.rows.buffer, "squares": x.squares, "weight": weight.buffer}
         | operands,
         {"capacity": rows.capacity, "width": weight.width, "packing": weight.packing}
-        | {"block": x.block}
+        | {"blocks": x.blocks}
         | integers,
         {"epsilon": x.epsilon},
     )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, fused, lowered, run, run_fused
 from tests.ignition.cuda.test_fused_kernels import one_by_one
 from tests.ignition.cuda.test_model_kernels import check, linear, silu
-from tests.native import cuda_cases, layer_cases
+from tests.native import cuda_cases
 from tests.native.harness import Case
-from tests.native.packings import BF16_FORMAT
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -22,7 +19,7 @@ SHAPES = {
     "project_narrow, parts": (3, 4, 3072, 64, 64),
     "project_few": (3, 5, 704, 3072, 64),
     "project_many": (19, 33, 2048, 1032, 64),
-    "project_many, rows first": (70, 131, 96, 331, 128),
+    "project_many, rows first": (70, 131, 96, 331, 16),
 }
 
 
@@ -41,10 +38,10 @@ def product(name: str, *, gated: bool = False) -> tuple[Case, Case]:
 
 
 WEIGHED = {
-    "whole": {"rows": 3, "capacity": 5, "width": 64, "block": 64},
+    "whole": {"rows": 3, "capacity": 5, "width": 64, "block": 64, "whole": True},
     "blocks": {"rows": 4, "capacity": 4, "width": 576, "block": 16},
     "ragged": {"rows": 6, "capacity": 6, "width": 1160, "block": 64},
-    "many": {"rows": 130, "capacity": 131, "width": 96, "block": 128},
+    "many": {"rows": 130, "capacity": 131, "width": 96, "block": 16, "whole": True},
 }
 
 
@@ -59,26 +56,26 @@ def test_rows_are_weighed_as_the_reference_does(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_products_of_weighed_rows_are_normalised(name: str, gated: bool) -> None:
     weighing, case = product(name, gated=gated)
-    case = case.with_operands(
-        **{"x": run(weighing)["out"], "squares": run(weighing)["squares"]}
-    )
+    case = case.with_operands(x=run(weighing)["out"], squares=run(weighing)["squares"])
     if not gated:
         assert lowered(case)[0].request.function.__name__ == name.partition(",")[0]
     check(case, run(case))
 
 
 @pytest.mark.parametrize("name", ["project_narrow", "project_many, rows first"])
-def test_the_number_of_blocks_changes_no_bit(name: str) -> None:
+def test_whoever_adds_the_blocks_changes_no_bit(name: str) -> None:
     rows, capacity, width, _, _ = SHAPES[name]
     _, case = product(name)
     found = set()
-    for block in (16, 32, 1 << (width - 1).bit_length()):
+    for whole in (False, True):
         weighing = cuda_cases.weigh(
-            np.random.default_rng(1), rows=rows, capacity=capacity, width=width, block=block
-        )
+            np.random.default_rng(1), rows=rows, capacity=capacity, width=width, block=16,
+            whole=whole,
+        )  # fmt: skip
         after = run(weighing)
         given = {"x": after["out"], "squares": after["squares"]}
-        found.add(run(case.with_operands(**given).with_integers(block=block))["out"].tobytes())
+        blocks = weighing.integers["blocks"]
+        found.add(run(case.with_operands(**given).with_integers(blocks=blocks))["out"].tobytes())
     assert len(found) == 1
 
 
@@ -119,7 +116,8 @@ def test_rows_are_weighed_where_they_are_made(name: str, descending: bool) -> No
 
 def test_what_isnt_made_of_whole_blocks_is_weighed_apart() -> None:
     product, weighing = added("narrow")
-    assert fused([product, weighing.with_integers(block=1024)]) is None
+    assert fused([product, weighing.with_integers(block=64, blocks=9)]) is None
+    assert fused([product, weighing.with_integers(blocks=1)]) is None
     other = np.zeros_like(weighing.operands["x"])
     assert fused([product, weighing.with_operands(x=other)]) is None
     assert fused([product.with_integers(accumulate=0), weighing]) is None

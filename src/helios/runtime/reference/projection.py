@@ -50,13 +50,13 @@ def linear_tuned(
 
 def linear_weighed(
     rows: I32, x: F32, squares: F32, weight: PackedMatrix, bias: F32 | None, out: F32,
-    *, capacity: int, width: int, outputs: int, packing: int, format: int, block: int,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, blocks: int,
     epsilon: float,
 ) -> None:  # fmt: skip
     """`out = x Wᵀ / rms + bias` of weighed rows."""
     live = live_rows(rows, capacity)
     product = rows_of(x, live, width) @ weight.matrix(packing, outputs, width).T
-    product *= inverse_roots(squares, live, width, block, epsilon)
+    product *= inverse_roots(squares, live, width, blocks, epsilon)
     if bias is not None:
         product += bias[:outputs]
     rows_of(out, live, outputs)[:] = product
@@ -75,12 +75,12 @@ def linear_silu_mul(
 def linear_silu_mul_weighed(
     rows: I32, x: F32, squares: F32, weight: PackedMatrix, out: F32,
     *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
-    block: int, epsilon: float,
+    blocks: int, epsilon: float,
 ) -> None:  # fmt: skip
     """`linear_silu_mul` of weighed rows, whose products are divided by their rms."""
     live = live_rows(rows, capacity)
     both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
-    both *= inverse_roots(squares, live, width, block, epsilon)
+    both *= inverse_roots(squares, live, width, blocks, epsilon)
     rows_of(out, live, outputs)[:] = _gated(both, packing, outputs)
 
 

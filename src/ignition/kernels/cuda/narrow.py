@@ -122,6 +122,8 @@ def project_narrow(
     x_at = x + row * K
     if ASK:
         bring_rows(w, first_output, N, BN, 2 * K, ASK)
+    if EPILOGUE == 4:
+        factors = tl.load(factor + output, mask=in_matrix, other=0.0)
     gdc_wait()
     if EARLY:
         gdc_launch_dependents()
@@ -149,5 +151,5 @@ def project_narrow(
         sums = _stored(sums, residual, bias, to, mask, first_output, N, BN, BM, EPILOGUE, BIAS)
         if EPILOGUE == 4:
             store_weighed(
-                sums, factor, weighed, squares, first_row, first_output, live, N, BM, BN, BLOCK
+                sums, factors, weighed, squares, first_row, first_output, live, N, BM, BN, BLOCK
             )  # fmt: skip

@@ -83,7 +83,8 @@ def finish(
     BN: tl.constexpr, BM: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds the bias to sums [BM, BN] and stores them as the epilogue says."""
+    """Adds the bias to sums [BM, BN] and stores them as the epilogue says; `factor` [BN] is what
+    one that weighs multiplies by."""
     if BIAS:
         at = first_output + tl.arange(0, BN)
         sums += tl.load(bias + at, mask=at < N, other=0.0)[None, :]
@@ -106,6 +107,13 @@ def finish(
         _store(right, out, middle, first_row, live, N, BN // 2, BM, EPILOGUE == 2)
     else:
         _store(sums, out, first_output, first_row, live, N, BN, BM, EPILOGUE == 2)
+
+
+@triton.jit
+def _factors(factor, first_output, N: tl.constexpr, BN: tl.constexpr):
+    """What a tile's outputs are weighed by; weights, so read before anything is waited for."""
+    output = first_output + tl.arange(0, BN)
+    return tl.load(factor + output, mask=output < N, other=0.0)
 
 
 @triton.jit
@@ -140,6 +148,9 @@ def project_few(
     tile_m = tl.program_id(2)
     first_output = tile_n * BN
     first_row = tile_m * BM
+    factors = factor
+    if EPILOGUE == 4:
+        factors = _factors(factor, first_output, N, BN)
     if not SETTLED:
         gdc_wait()
     live = tl.load(rows)
@@ -158,8 +169,8 @@ def project_few(
             if BLOCKS > 0:
                 sums *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
             finish(
-                sums, bias, out, factor, weighed, squares, first_output, first_row, live, N, BN, BM,
-                EPILOGUE, BIAS, BLOCK,
+                sums, bias, out, factors, weighed, squares, first_output, first_row, live, N, BN,
+                BM, EPILOGUE, BIAS, BLOCK,
             )  # fmt: skip
         else:
             tile = tile_m * tl.num_programs(0) + tile_n
@@ -176,7 +187,7 @@ def project_few(
                 if BLOCKS > 0:
                     total *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
                 finish(
-                    total, bias, out, factor, weighed, squares, first_output, first_row, live, N,
+                    total, bias, out, factors, weighed, squares, first_output, first_row, live, N,
                     BN, BM, EPILOGUE, BIAS, BLOCK,
                 )  # fmt: skip
                 tl.store(arrivals + tile, 0)
@@ -209,6 +220,9 @@ def project_many(
         size = tl.minimum(tiles_m - group * GROUP, GROUP)
         first_row = (group * GROUP + inside % size) * BM
         first_output = inside // size * BN
+        factors = factor
+        if EPILOGUE == 4:
+            factors = _factors(factor, first_output, N, BN)
         if BLOCKS > 0:
             row = first_row + tl.arange(0, BM)
             read = read_squares(squares, row, row < live, BLOCKS, PADDED_BLOCKS)
@@ -217,7 +231,7 @@ def project_many(
         if BLOCKS > 0:
             total *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
         finish(
-            total, bias, out, factor, weighed, squares, first_output, first_row, live, N, BN, BM,
+            total, bias, out, factors, weighed, squares, first_output, first_row, live, N, BN, BM,
             EPILOGUE, BIAS, BLOCK,
         )  # fmt: skip
     gdc_launch_dependents()

@@ -30,7 +30,7 @@ def _weight(weight, WIDTH: tl.constexpr, PADDED: tl.constexpr):
 @triton.jit
 def _embed(
     row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH: tl.constexpr,
-    PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """A row's embedding to `x`, and normed to `normed`; weighed where there is a BLOCK."""
     column = tl.arange(0, PADDED)
@@ -39,10 +39,10 @@ def _embed(
     values = look_up(table, token, column, inside & known, vocab, WIDTH) * scale
     at = row.to(tl.int64) * WIDTH + column
     tl.store(x + at, values, mask=inside)
-    together = tl.reshape(values, (1, PADDED))
     if BLOCK > 0:
-        weigh_row(together, factor, normed, squares, row.to(tl.int64), WIDTH, PADDED, BLOCK)
+        weigh_row(values, factor, normed, squares, row.to(tl.int64), WIDTH, PADDED, BLOCK, BLOCKS)
     else:
+        together = tl.reshape(values, (1, PADDED))
         inverse = inverse_rms(together, WIDTH, epsilon, 1, PADDED)
         result = tl.reshape(together * inverse[:, None], (PADDED,)) * factor
         tl.store(normed + at, result.to(normed.dtype.element_ty), mask=inside)
@@ -52,7 +52,7 @@ def _embed(
 def begin_prefill(
     entries, index, value, target, rows, tokens, table, weight, x, normed, squares, entry_capacity,
     target_rows, vocab, scale, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Grid 1 + rows. `scatter_i32`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
@@ -67,7 +67,7 @@ def begin_prefill(
         if row < live:
             _embed(
                 row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH, PADDED,
-                BLOCK,
+                BLOCK, BLOCKS,
             )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def begin_prefill(
 def begin_decode(
     entries, index, value, target, rows, slot, generation, state, tokens, positions, table, weight,
     x, normed, squares, entry_capacity, target_rows, slots, vocab, scale, epsilon,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Grid 1 + lanes. `scatter_i32`, `load_pending`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
@@ -92,7 +92,7 @@ def begin_decode(
             tl.store(positions + lane, position)
             _embed(
                 lane, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH,
-                PADDED, BLOCK,
+                PADDED, BLOCK, BLOCKS,
             )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def begin_mixed(
     entries, index, value, target, rows, decode_lanes, slot, generation, state, given_tokens,
     given_positions, tokens, positions, table, weight, x, normed, squares, entry_capacity,
     target_rows, lanes, slots, vocab, scale, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Grid 1 + rows. `scatter_i32`, `merge_pending`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
@@ -122,7 +122,7 @@ def begin_mixed(
             tl.store(positions + row, position)
             _embed(
                 row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH, PADDED,
-                BLOCK,
+                BLOCK, BLOCKS,
             )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ row's squares go beside it, and the projection multiplies its sums by 1 / sqrt(m
 what ends with a row can weigh it without knowing the row's other columns, and a norm needs no
 launch of its own.
 
-A row's squares are added by neighbours, padded with zeros to a power of two: an order that any
-aligned block of columns is a part of, so however many columns a CTA has, the total is the same.
+A row's squares are added by neighbours within blocks of columns, which a CTA has as a whole, and
+blocks, padded with zeros to a power of two, in halves: an order that a row's width alone decides,
+however many columns a CTA has and whoever adds the blocks.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ from ignition.kernels.cuda.rows import inverse_root
 
 
 @triton.jit
-def neighbour_sums(x, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums [ROWS, WIDTH / BLOCK] of blocks of x [ROWS, WIDTH]; both powers of two."""
-    sums = x
-    for step in tl.static_range(16):
+def block_sums(x, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums [ROWS, WIDTH / BLOCK] of blocks of x [ROWS, WIDTH], by neighbours; powers of two."""
+    # Four neighbours lie in one thread where rows are read.
+    even, odd = tl.split(tl.reshape(x, (ROWS, WIDTH // 2, 2)))
+    even, odd = tl.split(tl.reshape(even + odd, (ROWS, WIDTH // 4, 2)))
+    sums = even + odd
+    for step in tl.static_range(2, 16):
         if BLOCK >> step > 1:
             sums = tl.sum(tl.reshape(sums, (ROWS, WIDTH >> step + 1, 2)), 2)
+    return sums
+
+
+@triton.jit
+def halved(x, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Sums [ROWS, 1] of x [ROWS, WIDTH], in halves; powers of two."""
+    sums = x
+    for step in tl.static_range(16):
+        if WIDTH >> step > 1:
+            sums = tl.sum(tl.reshape(sums, (ROWS, 2, WIDTH >> step + 1)), 1)
     return sums
 
 
@@ -42,23 +56,23 @@ def read_squares(
 @triton.jit
 def inverse_roots(sums, epsilon, WIDTH: tl.constexpr, ROWS: tl.constexpr, PADDED: tl.constexpr):
     """What rows of `WIDTH` elements are scaled by, [ROWS, 1], of what `read_squares` read."""
-    total = neighbour_sums(sums, ROWS, PADDED, PADDED)
+    total = halved(sums, ROWS, PADDED)
     return inverse_root(tl.reshape(total, (ROWS, 1)), WIDTH, epsilon)
 
 
 @triton.jit
 def store_weighed(
-    values, weight, weighed, squares, first_row, first_column, live, WIDTH: tl.constexpr,
+    values, factor, weighed, squares, first_row, first_column, live, WIDTH: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Weighs a tile of rows, f32 [ROWS, COLUMNS], of whole blocks; WIDTH too is a multiple."""
+    """Weighs a tile of rows, f32 [ROWS, COLUMNS], by `factor` [COLUMNS]; of whole blocks, as
+    WIDTH is."""
     row = first_row + tl.arange(0, ROWS)
     column = first_column + tl.arange(0, COLUMNS)
     inside = (row < live)[:, None] & (column < WIDTH)[None, :]
-    factor = tl.load(weight + column, mask=column < WIDTH, other=0.0)
     at = row.to(tl.int64)[:, None] * WIDTH + column[None, :]
     tl.store(weighed + at, (values * factor[None, :]).to(weighed.dtype.element_ty), mask=inside)
-    sums = neighbour_sums(values * values, ROWS, COLUMNS, BLOCK)
+    sums = block_sums(values * values, ROWS, COLUMNS, BLOCK)
     block = first_column // BLOCK + tl.arange(0, COLUMNS // BLOCK)
     inside = (row < live)[:, None] & (block < WIDTH // BLOCK)[None, :]
     at = row.to(tl.int64)[:, None] * (WIDTH // BLOCK) + block[None, :]
@@ -68,25 +82,29 @@ def store_weighed(
 @triton.jit
 def weigh_row(
     values, factor, weighed, squares, row, WIDTH: tl.constexpr, PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Weighs a row, f32 [1, PADDED], zeros from WIDTH on."""
-    column = tl.arange(0, PADDED)[None, :]
-    result = values * factor[None, :]
+    """Weighs a row, f32 [PADDED], zeros from WIDTH on; writes a sum of squares for each block, or
+    one where BLOCKS is 1."""
+    column = tl.arange(0, PADDED)
     at = weighed + row * WIDTH + column
-    tl.store(at, result.to(weighed.dtype.element_ty), mask=column < WIDTH)
-    BLOCKS: tl.constexpr = (WIDTH + BLOCK - 1) // BLOCK
-    block = tl.arange(0, PADDED // BLOCK)[None, :]
-    sums = neighbour_sums(values * values, 1, PADDED, BLOCK)
-    tl.store(squares + row * BLOCKS + block, sums, mask=block < BLOCKS)
+    tl.store(at, (values * factor).to(weighed.dtype.element_ty), mask=column < WIDTH)
+    sums = block_sums(tl.reshape(values * values, (1, PADDED)), 1, PADDED, BLOCK)
+    if BLOCKS == 1:
+        sums = halved(sums, 1, PADDED // BLOCK)
+        tl.store(squares + row + tl.zeros((1, 1), tl.int64), sums)
+    else:
+        block = tl.arange(0, PADDED // BLOCK)[None, :]
+        tl.store(squares + row * BLOCKS + block, sums, mask=block < BLOCKS)
 
 
 @triton.jit
 def weigh(
-    rows, x, weight, out, squares, WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr
+    rows, x, weight, out, squares, WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Grid (capacity): a row a program, read before it is known to be live. x and weight f32, out
-    bf16, squares f32 [capacity, ⌈WIDTH / BLOCK⌉]; PADDED the power of two at or above WIDTH."""
+    bf16, squares f32 [capacity, BLOCKS]; PADDED the power of two at or above WIDTH."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, PADDED)
     inside = column < WIDTH
@@ -96,4 +114,4 @@ def weigh(
     live = tl.load(rows)
     values = tl.load(x + row * WIDTH + column, mask=inside, other=0.0)
     if row < live:
-        weigh_row(values[None, :], factor, out, squares, row, WIDTH, PADDED, BLOCK)
+        weigh_row(values, factor, out, squares, row, WIDTH, PADDED, BLOCK, BLOCKS)

@@ -65,16 +65,16 @@ def rms_norm(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 def weigh(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """A row a program."""
     at = launch.integers
-    check_block(launch)
+    check_blocks(launch)
     if pointer(launch, "format") != "*bf16":
         raise ContractError(
             "writes f32", where=launch.kernel, remedy="Rows are weighed for the tensor cores: bf16"
         )
-    padded = max(power_of_two(at["width"]), 64)
+    padded = max(power_of_two(at["width"]), at["block"])
     request = KernelRequest(
         weighing.weigh,
         {"rows": "*i32", "x": "*fp32", "weight": "*fp32", "out": "*bf16", "squares": "*fp32"},
-        {"WIDTH": at["width"], "PADDED": padded, "BLOCK": min(at["block"], padded)},
+        {"WIDTH": at["width"], "PADDED": padded, "BLOCK": at["block"], "BLOCKS": at["blocks"]},
         num_warps=tiles.norm_warps(at["capacity"], padded),
         num_stages=1,
     )
@@ -82,14 +82,18 @@ def weigh(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     return (CudaKernel(request, (at["capacity"], 1, 1), operands),)
 
 
-def check_block(launch: CatalogueLaunch) -> None:
-    """Raises ContractError where blocks of a row aren't those that sums by neighbours have."""
-    block = launch.integers["block"]
-    if block < 1 or block & (block - 1):
+def check_blocks(launch: CatalogueLaunch) -> None:
+    """Raises ContractError where a weighed row isn't cut as sums of its squares can be made."""
+    block, blocks = launch.integers["block"], launch.integers["blocks"]
+    if not 16 <= block <= 64 or block & (block - 1):
         raise ContractError(
-            f"a block has {block} columns",
+            f"a block has {block} columns", where=launch.kernel, remedy="It has 16, 32 or 64"
+        )
+    if blocks not in (1, -(-launch.integers["width"] // block)):
+        raise ContractError(
+            f"a row has {blocks} sums of squares",
             where=launch.kernel,
-            remedy="Columns of a block are a power of two",
+            remedy="It has one, or one for each block of its columns",
         )
 
 

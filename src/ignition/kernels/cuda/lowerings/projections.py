@@ -23,7 +23,7 @@ from ignition.kernels.cuda.launches import (
 )
 from ignition.kernels.cuda.lowerings import scaled
 from ignition.kernels.cuda.lowerings.model import (
-    check_block,
+    check_blocks,
     check_packing,
     pointer,
     power_of_two,
@@ -48,6 +48,7 @@ def linear_weighing(window: Sequence[NeighbouringLaunch]) -> tuple[CudaKernel, .
     whole blocks of them, and where rows are many: their squares are one sum."""
     added, weighed = (neighbour.launch for neighbour in window)
     product = linear_product(added)
+    check_blocks(weighed)
     block = weighed.integers["block"]
     if (
         product.epilogue != projection.ADD
@@ -56,8 +57,9 @@ def linear_weighing(window: Sequence[NeighbouringLaunch]) -> tuple[CudaKernel, .
         or window[0].places["rows"] != window[1].places["rows"]
         or any(added.integers[name] != weighed.integers[of] for name, of in _SAME.items())
         or weighed.integers["format"] != ActivationFormat.BF16
+        or weighed.integers["blocks"] == 1
         or product.outputs % block
-        or _columns(added, product) % block
+        or not _holds_blocks(added, product, block)
     ):
         return None
     return (_project(added, replace(product, epilogue=projection.ADD_WEIGHED, block=block)),)
@@ -90,9 +92,7 @@ def linear_product(launch: CatalogueLaunch) -> Product:
 
 def _blocks(launch: CatalogueLaunch) -> int:
     """How many sums of squares a row of the input has, if it was weighed."""
-    if "squares" not in launch.operands:
-        return 0
-    return -(-launch.integers["width"] // launch.integers["block"])
+    return launch.integers["blocks"] if "squares" in launch.operands else 0
 
 
 def silu_product(launch: CatalogueLaunch) -> Product:
@@ -111,10 +111,7 @@ def silu_product(launch: CatalogueLaunch) -> Product:
 
 
 def _check(launch: CatalogueLaunch) -> None:
-    if "squares" in launch.operands:
-        check_packing(launch)
-        check_block(launch)
-    elif not scaled.is_scaled(launch):
+    if "squares" in launch.operands or not scaled.is_scaled(launch):
         check_packing(launch)
     if launch.integers["format"] != ActivationFormat.BF16:
         raise ContractError(
@@ -145,14 +142,14 @@ def _grouped(launch: CatalogueLaunch, product: Product) -> tiles.Tile | None:
     return tiles.in_groups(*at, launch.architecture.processors)
 
 
-def _columns(launch: CatalogueLaunch, product: Product) -> int:
-    """Outputs of a tile if it were to weigh; 0 where it is too large for that."""
+def _holds_blocks(launch: CatalogueLaunch, product: Product, block: int) -> bool:
+    """Whether a tile of the launch has whole blocks, few enough to be kept in registers."""
     capacity, outputs, width = launch.integers["capacity"], product.outputs, product.width
     chosen = tiles.narrow(capacity, outputs, width) or tiles.tile(
         capacity, outputs, width, f32=True
     )
     small = chosen.rows * chosen.outputs <= _LARGEST_WEIGHED
-    return chosen.outputs if small and _grouped(launch, product) is None else 0
+    return small and chosen.outputs % block == 0 and _grouped(launch, product) is None
 
 
 def _weighing(launch: CatalogueLaunch, product: Product) -> dict[str, Argument]:

@@ -9,7 +9,7 @@ from helios.kernels.catalogue import ActivationFormat
 from ignition.kernels.cuda import rounds as kernels
 from ignition.kernels.cuda.launches import At, CudaKernel, Fusion, NeighbouringLaunch, RowsOf
 from ignition.kernels.cuda.lowerings.building import WORD_NBYTES, Typed, integers, small_kernel
-from ignition.kernels.cuda.lowerings.model import TABLES, check_block, pointer, power_of_two
+from ignition.kernels.cuda.lowerings.model import TABLES, check_blocks, pointer, power_of_two
 from ignition.kernels.cuda.lowerings.requests import LANES, STATE_WORDS, commit_constants
 from ignition.kernels.cuda.lowerings.sampling_rows import slot_counts
 
@@ -55,7 +55,7 @@ def _begin(
     number = len(launches)
     weighs = norm.launch.kernel == "weigh"
     if weighs:
-        check_block(norm.launch)
+        check_blocks(norm.launch)
     arguments: dict[str, Typed] = {
         "entries": ("*i32", At("rows")),
         **{name: ("*i32", At(name)) for name in ("index", "value", "target")},
@@ -72,8 +72,8 @@ def _begin(
         "scale": ("fp32", embed.launch.floats["scale"]),
         "epsilon": ("fp32", norm.launch.floats.get("epsilon", 0.0)),
     }
-    block = min(norm.launch.integers["block"], padded) if weighs else 0
-    constants = {"WIDTH": width, "PADDED": padded, "BLOCK": block}
+    blocks = {name.upper(): norm.launch.integers.get(name, 0) for name in ("block", "blocks")}
+    constants = {"WIDTH": width, "PADDED": padded, **blocks}
     warps = 4 if padded <= 4096 else 8
     return (small_kernel(function, (1 + capacity,), arguments, constants, warps=warps),)
 
