@@ -192,7 +192,7 @@ def _multiply(
         stage = block_number % STAGES
         phase = (block_number // STAGES) & 1
         if MATRIX[4]:
-            sums *= (1.0 / gl.sqrt_rn(total / K + epsilon))[:, None]
+            sums *= gl.rsqrt(total * (1.0 / K) + epsilon)[:, None]
         finish_in_parts(
             sums, bias, out, first_row, first_output, live, BM, BN, N, MATRIX[2], MATRIX[3]
         )

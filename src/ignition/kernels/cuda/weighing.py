@@ -16,8 +16,6 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ignition.kernels.cuda.rows import inverse_root
-
 
 @triton.jit
 def block_sums(x, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
@@ -55,9 +53,10 @@ def read_squares(
 
 @triton.jit
 def inverse_roots(sums, epsilon, WIDTH: tl.constexpr, ROWS: tl.constexpr, PADDED: tl.constexpr):
-    """What rows of `WIDTH` elements are scaled by, [ROWS, 1], of what `read_squares` read."""
-    total = halved(sums, ROWS, PADDED)
-    return inverse_root(tl.reshape(total, (ROWS, 1)), WIDTH, epsilon)
+    """What rows of `WIDTH` elements are scaled by, [ROWS, 1], of what `read_squares` read. The
+    chip's own root, which a division and an exact one would take a tile's registers for."""
+    SHARE: tl.constexpr = 1.0 / WIDTH
+    return tl.rsqrt(halved(sums, ROWS, PADDED) * SHARE + epsilon)
 
 
 @triton.jit
