@@ -21,6 +21,7 @@ from helios.runtime.capacities import (
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.selection import select
+from helios.wording import show_size
 from tests.contract.sample import sample_contract
 from tests.runtime.sample_manifest import WEIGHT_NBYTES, sample_manifest
 
@@ -111,11 +112,31 @@ def test_a_cache_smaller_than_one_context_is_refused(
         choose_cache_pages(contract, manifest, 4, asked, PLENTY, PLENTY)
 
 
-def test_a_share_of_memory_that_isn_t_left_is_refused(
+@pytest.mark.parametrize("free", [-(3 << 30), 0, ONE_CONTEXT * PAGE_NBYTES - 1])
+def test_memory_that_one_context_doesn_t_fit_into_is_refused_with_what_is_needed(
+    contract: PreparedContract, manifest: Manifest, free: int
+) -> None:
+    """Also where the weights alone are more than there is."""
+    taken = (5 << 30) - free
+    with pytest.raises(ContractError) as refused:
+        choose_cache_pages(contract, manifest, 4, Capacities(cache_share=1), 5 << 30, free)
+    needed = taken + ONE_CONTEXT * PAGE_NBYTES
+    assert str(refused.value) == (
+        f"memory: the model takes {show_size(taken)}, its weights included, and one context of 24"
+        f" tokens 384 B of cache: {show_size(needed)} in all; 5.00 GiB are free. Free some, use"
+        " a device with more, or ask for fewer requests (--max-active)"
+    )
+
+
+def test_a_cache_of_its_own_size_is_refused_where_the_rest_doesn_t_fit(
     contract: PreparedContract, manifest: Manifest
 ) -> None:
-    with pytest.raises(ContractError, match="0 B hold 0 pages"):
-        choose_cache_pages(contract, manifest, 4, Capacities(cache_share=1), PLENTY, -5)
+    asked = Capacities(cache_nbytes=ONE_CONTEXT * PAGE_NBYTES)
+    plan = select(contract, manifest, asked, PLENTY).plan
+    with pytest.raises(
+        ContractError, match=r"with its weights, 9 B are available\. Free some, use"
+    ):
+        check_fits(plan, 9, asked, holds_weights=True)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ DEFAULT_CONTEXT_TOKENS: Final = 1024  # tokens a slot that the default cache hol
 DEFAULT_MEMORY_SHARE: Final = 4  # the default cache takes at most 1/4 of the available memory
 SNAPSHOTS_LIMIT: Final = 1 << 20
 DEFAULT_SNAPSHOTS: Final = 2  # a slot, if the cache's memory allows it
+MORE_MEMORY: Final = "Free some, use a device with more, or ask for fewer requests (--max-active)"
 DEFAULT_SNAPSHOT_SHARE: Final = 4  # by default snapshots take at most 1/4 of the cache's memory
 
 
@@ -185,13 +186,24 @@ def choose_cache_pages(
         share = (available_nbytes // DEFAULT_MEMORY_SHARE - snapshots_nbytes) // nbytes
         return max(one_context, min(wanted, share))
     pages = min((budget - snapshots_nbytes) // nbytes, INT32_MAX)
+    least_nbytes = one_context * nbytes + snapshots_nbytes
+    if pages < one_context and asked.cache_share is not None and free_nbytes < least_nbytes:
+        # No share of so little would do.
+        taken = available_nbytes - free_nbytes
+        refuse(
+            "memory",
+            f"the model takes {show_size(taken)}, its weights included, and one context of"
+            f" {contract.max_context_tokens} tokens {show_size(least_nbytes)} of cache:"
+            f" {show_size(taken + least_nbytes)} in all; {show_size(available_nbytes)} are free",
+            MORE_MEMORY,
+        )
     if pages < one_context:
         beside = f" beside {show_size(snapshots_nbytes)} of snapshots" if snapshots_nbytes else ""
         refuse(
             "cache size",
             f"{show_size(budget)} hold {counted(max(pages, 0), 'page')}{beside}, but one context of"
             f" {contract.max_context_tokens} tokens takes {counted(one_context, 'page')}",
-            f"Ask for {-(-(one_context * nbytes + snapshots_nbytes) >> 20)} MiB or more",
+            f"Ask for {-(-least_nbytes >> 20)} MiB or more",
         )
     return pages
 
@@ -243,7 +255,7 @@ def check_fits(
             "memory",
             f"the model takes {show_size(owned)} {counted_with} its weights,"
             f" {show_size(available_nbytes)} are available",
-            "Ask for fewer request slots or a smaller cache",
+            MORE_MEMORY if left <= 0 else "Ask for fewer request slots or a smaller cache",
         )
 
 
