@@ -145,4 +145,6 @@ def _tensor(entry: object, where: str) -> Tensor:
         values = np.frombuffer(raw, "<f4")
     except ValueError as error:
         raise fields.refusal("f32", f"is no base64 of f32 values: {error}") from error
+    if not np.isfinite(values).all():
+        raise fields.refusal("f32", "has values that aren't finite")
     return Values(name, offset, values)

@@ -7,7 +7,6 @@ random model is made where it runs. For measurements and tests: such a model say
 
 from __future__ import annotations
 
-import hashlib
 from math import sqrt
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from helios.schema import core_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.preparation import capturing
 from ignition.preparation.checkpoints.weightless import WeightlessCheckpoint
+from ignition.preparation.draft_checks import check_draft, read_frames
 from ignition.preparation.drawing import draw
 from ignition.preparation.export import (
     Carrier,
@@ -106,6 +106,8 @@ def fill(
             f"is no draft ({error})", where=str(source / core_format.DRAFT_FILE)
         ) from error
     table = read_table(read_bounded(source / TABLE_FILE, JSON_LIMIT_NBYTES), TABLE_FILE)
+    frames = read_frames(source, body)
+    check_draft(source, body, table)
     with new_folder(destination, replace=replace) as folder:
         writer = CoreWriter(folder)
         with progress.stage("drawing weights", table.nbytes) as advance:
@@ -118,25 +120,13 @@ def fill(
                 return part
 
             writer.add_weights(table.resource, (counted(part) for part in draw(table, seed)))
-        resources = sorted(body.executable_resources, key=lambda r: r.kind not in _PROGRAMS)
-        for number, resource in enumerate(resources):
+        resources = zip(body.executable_resources, frames, strict=True)
+        for resource, stored in sorted(resources, key=lambda r: r[0].kind not in _PROGRAMS):
             if resource.kind not in _PROGRAMS and not body.deployment.contract.cache_identity:
                 # As `prepare` does: of weights and programs.
                 body.deployment.contract.cache_identity = writer.content_digest().hex()
-            writer.adopt_frame(resource, _stored(source, resource, number))
+            writer.adopt_frame(resource, stored)
         writer.finish(body.publisher, body.deployment, key, carrier)
-
-
-def _stored(source: Path, resource: core_pb2.ExecutableResource, number: int) -> bytes:
-    """A frame's stored bytes, which must be those that the draft names."""
-    name = core_format.frame_content_name(resource.stored.sha256)
-    path = source / core_format.RESOURCE_FOLDER / name
-    content = read_bounded(path, core_format.DECODED_LIMIT_NBYTES)
-    if hashlib.sha256(content).digest() != resource.stored.sha256:
-        raise CoreError(
-            f"isn't the file that executable_resources[{number}] names", where=str(path)
-        )
-    return content
 
 
 def _table(weights: WeightSet, resource: str) -> WeightTable:
