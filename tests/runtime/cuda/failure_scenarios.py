@@ -58,6 +58,23 @@ def a_refused_launch_ends_in_an_error() -> None:
 
 
 @scenario
+def a_result_without_a_name_ends_in_an_error_with_its_number() -> None:
+    message = r"CUDA error 12345: no meaning is known\. Start again"
+    fail_in_a_round("run", 12345, rf"running round 2: {message}")
+    # Such an error of a round stays: the stand-in's context is over.
+    with pytest.raises(ExecutionError, match=rf"opening a context: {message}"):
+        load()
+
+
+@scenario
+def a_call_that_gives_a_result_without_a_name_fails_as_others_do() -> None:
+    fail_in_a_round("cuGraphLaunch", 12345, r"submitting round 2: CUDA error 12345: no meaning")
+    Standin().fail("cuMemAlloc", 12345)
+    with pytest.raises(ExecutionError, match=r"CUDA error 12345: no meaning is known"):
+        load()
+
+
+@scenario
 def a_lost_device_ends_in_an_error() -> None:
     fail_in_a_round("run", 46, r"CUDA_ERROR_DEVICE_UNAVAILABLE: another process holds the GPU")
 

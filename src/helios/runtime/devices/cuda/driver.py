@@ -1,13 +1,15 @@
 """The CUDA driver's interface as this package calls it: opened once, every result checked.
 
-`bindings()` gives the module `cuda.bindings.driver` with the driver initialised; `check` turns a
+`bindings()` gives what `cuda.bindings.driver` holds, with the driver initialised; `check` turns a
 call's result into its value or a `DriverError`. Who calls on the hot path compares the status
 itself and comes here for the error alone.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from collections.abc import Callable
+from functools import cache, wraps
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -48,6 +50,7 @@ _LOST: Final = MappingProxyType(
 _REMEDIES: Final = MappingProxyType(
     {OUT_OF_MEMORY: "Ask for less with --cache-memory, or free the GPU's memory"}
 )
+_UNKNOWN: Final = re.compile(r"(\d+) is not a valid CUresult")
 _RESTART: Final = "Start again; where it comes back, report it with the core's digest"
 
 
@@ -61,13 +64,43 @@ class DriverError(ExecutionError):
         self.lost = lost
 
 
+class NamedResults:
+    """The functions and types of `cuda.bindings.driver`. Where the driver gives a result that they
+    have no name for, its functions raise ValueError instead of returning: here it is returned, as
+    a number, for whoever checks it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if name.startswith("cu") and not isinstance(found, type):
+            found = _returning(found)
+        setattr(self, name, found)  # found without this from now on
+        return found
+
+
+def _returning(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except ValueError as error:
+            unknown = _UNKNOWN.match(str(error))
+            if unknown is None:
+                raise
+            return (int(unknown[1]),)
+
+    return call
+
+
 @cache
 def bindings() -> Any:
-    """`cuda.bindings.driver`, initialised. Raises ExecutionError that says what is missing and how
-    it is had."""
+    """`cuda.bindings.driver`, initialised, with `NamedResults`. Raises ExecutionError that says
+    what is missing and how it is had."""
     try:
         import cuda.bindings
-        from cuda.bindings import driver
+        from cuda.bindings import driver as module
     except ImportError as error:
         raise ExecutionError(
             f"cuda-bindings can't be imported ({error})",
@@ -81,6 +114,7 @@ def bindings() -> Any:
             where="cuda target",
             remedy="Install Helios with its extra: pip install 'helios-serve[cuda]'",
         )
+    driver = NamedResults(module)
     try:
         status = int(driver.cuInit(0)[0])
     except RuntimeError as error:  # of the search for the library
@@ -111,19 +145,21 @@ def bindings() -> Any:
 
 def failure(driver: Any, status: int, doing: str) -> DriverError:
     """The error of a call that gave `status`, while `doing` something."""
+    name, meaning = f"CUDA error {status}", _LOST.get(status)
+    lost, known = meaning is not None, True
     try:
-        name = driver.CUresult(status).name
+        result = driver.CUresult(status)
     except ValueError:
-        name = f"CUDA error {status}"
-    meaning = _LOST.get(status)
-    lost = meaning is not None
-    if meaning is None:
-        said, text = driver.cuGetErrorString(driver.CUresult(status))
-        meaning = text.decode(errors="replace") if int(said) == SUCCESS else "no meaning is known"
+        known = False
+    else:
+        name = result.name
+        if meaning is None:
+            said, text = driver.cuGetErrorString(result)
+            meaning = text.decode(errors="replace") if int(said) == SUCCESS else None
     return DriverError(
-        f"{name}: {meaning}",
+        f"{name}: {meaning or 'no meaning is known'}",
         where=f"GPU, {doing}",
-        remedy=_RESTART if lost else _REMEDIES.get(status, ""),
+        remedy=_RESTART if lost or not known else _REMEDIES.get(status, ""),
         code=status,
         lost=lost,
     )
