@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from helios.errors import ContractError
+from helios.runtime.node_decoder import GRID_LIMITS
 from helios.schema import execution_pb2 as pb
 from ignition.capture.liveness import RecordedLaunch
 from ignition.capture.program import ProgramRecorder
@@ -67,9 +68,23 @@ def lower(
             found = _single(
                 first, launches[at], kernels, cache, f"{program.message.name} launch {at}"
             )
+        _check_grids(found, f"{program.message.name} launch {at}")
         lowered.append(LoweredLaunches(at, last, found))
         at = last + 1
     return lowered
+
+
+def _check_grids(kernels: Sequence[CudaKernel], where: str) -> None:
+    """Refuses more CTAs than a GPU launches at once, which no kernel here is cut into parts for."""
+    for kernel in kernels:
+        for axis, extent, limit in zip("xyz", kernel.grid, GRID_LIMITS, strict=True):
+            if extent > limit:
+                raise ContractError(
+                    f"takes {extent:,} CTAs along {axis}, and a GPU launches {limit:,}",
+                    where=f"{where} ({kernel.request.function.__name__})",
+                    remedy="Prepare for fewer requests (--max-active, --decode) or for shorter"
+                    " prompts at once (--prefill, --mixed)",
+                )
 
 
 def settled(launch: RecordedLaunch, before: Sequence[RecordedLaunch]) -> frozenset[str]:

@@ -218,7 +218,16 @@ class _Resolver:
         operand.access = contract.ACCESS_MODE_READ
         dtype = _ELEMENTS[made.element]
         row_nbytes = ELEMENT_NBYTES[dtype] * value.columns
-        if row_nbytes % ALIGNMENT or (use.buffer.nbytes - use.buffer.first_byte) % row_nbytes:
+        if row_nbytes % ALIGNMENT:
+            multiple = ALIGNMENT // ELEMENT_NBYTES[dtype]
+            raise self._error(
+                name,
+                f"{use.buffer.name} has rows of {value.columns} elements, no multiple of"
+                f" {multiple}",
+                "GPU kernels take hidden and intermediate sizes (config.json: hidden_size,"
+                f" intermediate_size, heads x head_dim) that are multiples of {multiple}",
+            )
+        if (use.buffer.nbytes - use.buffer.first_byte) % row_nbytes:
             raise self._error(
                 name, f"maps rows of {row_nbytes} bytes, of which {use.buffer.name} isn't made"
             )
@@ -273,9 +282,9 @@ class _Resolver:
             buffer=use.buffer.index + 1, byte_offset=first_byte, access=ACCESS[spec.access]
         )
 
-    def _error(self, argument: str, what: str) -> ContractError:
+    def _error(self, argument: str, what: str, remedy: str = "") -> ContractError:
         where = f"{self._where} argument {argument}" if argument else self._where
-        return ContractError(what, where=where)
+        return ContractError(what, where=where, remedy=remedy)
 
 
 def _whole(buffer: BufferHandle) -> pb.Operand:

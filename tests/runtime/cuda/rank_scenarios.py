@@ -173,6 +173,7 @@ def fail_on(rank: int, call: str, error: int, message: str) -> None:
     ends(model, message)
     model.close()
     model.close()
+    assert not Standin().violations, Standin().violations
 
 
 @scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,11 @@ from helios.contract.enums import AccessMode
 from helios.errors import ContractError
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import MemoryPlan
-from helios.runtime.devices.cuda.arguments import ArgumentResolver
+from helios.runtime.devices.cuda.arguments import ArgumentResolver, ParameterBlock, ResolvedNode
 from helios.runtime.devices.cuda.functions import LoadedFunction
 from helios.runtime.manifest import CudaRowCount, Operand
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.node_decoder import ARGUMENTS_LIMIT
 from helios.runtime.selection import select
 from tests.contract.sample import sample_contract
 from tests.runtime.sample_manifest import sample_manifest
@@ -38,6 +40,16 @@ def with_plane(nbytes: int) -> MemoryPlan:
     buffers = list(PLAN.buffers)
     buffers[PLANE] = replace(buffers[PLANE], nbytes=nbytes)
     return replace(PLAN, buffers=tuple(buffers))
+
+
+def test_as_many_slots_as_a_manifest_allows_have_room() -> None:
+    block = ParameterBlock()
+    maps = 5 * ARGUMENTS_LIMIT
+    values = [*range(maps), 7, 9]  # and the hidden ones
+    block.fill(ResolvedNode(FUNCTION, (1, 1, 1), (values, values), programmatic=True), 1)
+    pointers = (ctypes.c_uint64 * len(values)).from_address(block.address)
+    assert ctypes.c_uint64.from_address(pointers[maps - 1]).value == maps - 1
+    assert ctypes.c_uint64.from_address(pointers[maps + 1]).value == 9
 
 
 def test_rows_are_counted_in_what_was_allocated() -> None:

@@ -25,10 +25,11 @@ from helios.runtime.manifest import (
     DType,
     Operand,
 )
+from helios.runtime.node_decoder import ARGUMENTS_LIMIT
 
 _MASK: Final = (1 << 64) - 1
-# More than nodes have: the manifest allows 1,024 arguments.
-_SLOTS: Final = 1024
+# A tensor map takes five, and the compiler adds two.
+_SLOTS: Final = 5 * ARGUMENTS_LIMIT + 2
 _SLOT_NBYTES: Final = 8
 _ELEMENTS: Final = {
     DType.U8: "UINT8",

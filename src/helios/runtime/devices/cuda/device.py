@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from threading import Lock, get_ident
 from typing import Any, Final
 
@@ -250,8 +249,12 @@ class CudaDevice:
         self._closed = True
         if self._upload is not None:
             self._upload.over()
-        with suppress(DriverError):
+        try:
             self._gpu.make_current()
+        except DriverError:
+            # Lost: nothing runs, and what is there goes with the context.
+            self._gpu.close()
+            return
         watch = None if self._frames is None else self._watch
         if not drained(self._gpu, watch, self._limit_ns, self._drain_by_ns):
             return

@@ -6,7 +6,7 @@ here: who opens the GPU finds its context there already, or finds what is wrong 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -23,10 +23,15 @@ class EarlyContext:
         pool.shutdown(wait=False)
 
     def close(self) -> None:
-        """Lets go of it, for whoever else holds it."""
-        with suppress(HeliosError):
-            driver, device = self._opened.result()
-            driver.cuDevicePrimaryCtxRelease(device)
+        """Lets go of it, for whoever else holds it: at once, or as soon as a slow driver has made
+        it. Nobody waits for that: whoever needs the GPU has waited already."""
+        self._opened.add_done_callback(_release)
+
+
+def _release(opened: Future[tuple[Any, Any]]) -> None:
+    with suppress(HeliosError):
+        driver, device = opened.result()
+        driver.cuDevicePrimaryCtxRelease(device)
 
 
 def _retain(ordinal: int) -> tuple[Any, Any]:

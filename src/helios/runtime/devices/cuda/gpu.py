@@ -128,12 +128,13 @@ class Gpu:
         self.call("copying", self.driver.cuStreamSynchronize, self.copies)
 
     def close(self) -> None:
-        """Gives streams and context back; whatever the driver says to it, they are given up."""
+        """Gives streams and context back; whatever the driver says to it, they are given up. Of a
+        context that can't be taken any more nothing is touched: another GPU's may be current."""
         driver = self.driver
         with suppress(DriverError):
             self.make_current()
-        for stream in self._streams:
-            driver.cuStreamDestroy(stream)
+            for stream in self._streams:
+                driver.cuStreamDestroy(stream)
         driver.cuDevicePrimaryCtxRelease(self.device)
         in_thread.gpu = None
 

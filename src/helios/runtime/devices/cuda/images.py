@@ -13,7 +13,7 @@ from helios.errors import ContractError
 
 _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SEGMENT_NBYTES: Final = 56
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
 _ELF_64_LITTLE: Final = b"\x7fELF\x02\x01"
 _CUDA_MACHINE: Final = 190
 _WITHOUT_CONTENT: Final = 8  # a section's type
@@ -28,7 +28,7 @@ def check_image(name: str, image: bytes) -> None:
     segment_nbytes, segments, section_nbytes, sections, names = header[9:]
     if machine != _CUDA_MACHINE:
         _refuse(name, "is no cubin")
-    if segments and segment_nbytes != _SEGMENT_NBYTES:
+    if segments and segment_nbytes != _SEGMENT.size:
         _refuse(name, f"has segments of {segment_nbytes} bytes")
     if sections and section_nbytes != _SECTION.size:
         _refuse(name, f"has sections of {section_nbytes} bytes")
@@ -36,6 +36,9 @@ def check_image(name: str, image: bytes) -> None:
         _refuse(name, "names no section")
     _check_end(name, "its table of segments", segments_at + segments * segment_nbytes, image)
     _check_end(name, "its table of sections", sections_at + sections * section_nbytes, image)
+    for number in range(segments):
+        segment = _SEGMENT.unpack_from(image, segments_at + number * segment_nbytes)
+        _check_end(name, f"segment {number}", segment[2] + segment[5], image)
     for number in range(sections):
         section = _SECTION.unpack_from(image, sections_at + number * section_nbytes)
         kind, begin, nbytes = section[1], section[4], section[5]
