@@ -51,3 +51,17 @@ def test_one_that_is_cut_short_is_refused(nbytes: int) -> None:
 def test_one_that_points_outside_of_itself_is_refused(image: bytes) -> None:
     with pytest.raises(ContractError, match="Prepare the core again"):
         check_image("module", image)
+
+
+def with_segment(begin: int, nbytes: int) -> bytes:
+    """The image with a table of one segment at its end."""
+    image = bytearray(IMAGE) + struct.pack("<IIQQQQQQ", 1, 5, begin, 0, 0, nbytes, nbytes, 0)
+    struct.pack_into("<Q", image, 32, len(IMAGE))
+    struct.pack_into("<HH", image, 54, 56, 1)
+    return bytes(image)
+
+
+def test_segments_lie_inside() -> None:
+    check_image("module", with_segment(64, len(IMAGE) - 64))
+    with pytest.raises(ContractError, match="segment 0 ends at"):
+        check_image("module", with_segment(64, len(IMAGE)))
