@@ -181,14 +181,14 @@ def project_many(
         size = tl.minimum(tiles_m - group * GROUP, GROUP)
         first_row = (group * GROUP + inside % size) * BM
         first_output = inside // size * BN
-        total = _described(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
+        total = tile_sums(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
         total = total if ROWS_FIRST else tl.trans(total)
         finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
     gdc_launch_dependents()
 
 
 @triton.jit
-def _described(
+def tile_sums(
     x, w, first_output, first_row, K: tl.constexpr, SPLITS: tl.constexpr, BN: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr, ROWS_FIRST: tl.constexpr,
 ):  # fmt: skip

@@ -166,6 +166,17 @@ def in_groups(rows: int, outputs: int, width: int, processors: int) -> Tile | No
     return low if rows <= _MOST_ROWS_OF_LOW_TILES and of_low < of_high else high
 
 
+def rotated(rows: int, outputs: int, width: int, head: int) -> Tile | None:
+    """The variant of `project_and_rotate` for up to `rows` rows and heads of that width, None where
+    projection and rotation apart are faster: few rows, or another kernel than `project_many`."""
+    if rows < _FEWEST_ROWS or narrow(rows, outputs, width) or parts(outputs, width) > 1:
+        return None
+    # What it writes is as short as bf16.
+    chosen = tile(rows, outputs, width, f32=False)
+    fits = chosen.kernel == "project_many" and chosen.rows_first and chosen.outputs % head == 0
+    return chosen if fits else None
+
+
 def together(rows: int) -> int:
     """Row tiles that pass over the weights together, for up to `rows` rows."""
     return 16 if rows >= 4096 else 8

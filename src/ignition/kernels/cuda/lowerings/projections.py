@@ -122,7 +122,7 @@ def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.T
     capacity, processors = launch.integers["capacity"], launch.architecture.processors
     request = KernelRequest(
         projection_warps.project_in_groups,
-        {"rows": "*i32", **_described(chosen), "bias": "*fp32", "out": product.out},
+        {"rows": "*i32", **described(chosen), "bias": "*fp32", "out": product.out},
         {"N": product.outputs, "K": product.width}
         | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width, "STAGES": chosen.stages}
         | {"GROUP": tiles.together(capacity), "EPILOGUE": product.epilogue, "BIAS": bias},
@@ -139,7 +139,7 @@ def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.T
     return CudaKernel(request, chosen.grid(capacity, product.outputs, 1, processors), values)
 
 
-def _described(chosen: tiles.Tile) -> dict[str, str]:
+def described(chosen: tiles.Tile) -> dict[str, str]:
     """Types of the operands that come through tensor maps."""
     return {
         "x": f"tensordesc<bf16[{chosen.rows}, {chosen.width}]>",
@@ -177,7 +177,7 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         values["partials"] = Scratch("partials", pb.DTYPE_F32, (elements,))
         values["arrivals"] = Counters(max(1, tile_count))
     else:
-        arguments |= _described(chosen)
+        arguments |= described(chosen)
         constants |= {"GROUP": tiles.together(at["capacity"]), "FLATTEN": chosen.flatten}
         values["x"] = TensorMap("x", width)
         values["w"] = TensorMap("weight", width)
