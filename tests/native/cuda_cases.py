@@ -17,7 +17,7 @@ from helios.runtime.manifest import DType
 from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.reference.unpack import PackedMatrix
 from tests.native.launches import Array, Case
-from tests.native.packings import F32, decode, from_f16, row_nbytes, to_f16
+from tests.native.packings import BF16_FORMAT, F32, decode, from_f16, row_nbytes, to_f16
 from tests.native.states import i32
 
 PAGE_TOKENS = 64
@@ -179,3 +179,41 @@ def expected(case: Case) -> dict[str, Array]:
     with np.errstate(invalid="ignore"):
         KERNELS[case.kernel](*given, **case.integers, **case.floats)
     return written
+
+
+def weigh(
+    rng: np.random.Generator,
+    *,
+    rows: int,
+    capacity: int,
+    width: int,
+    block: int,
+    whole: bool = False,
+) -> Case:
+    """Rows to weigh, into one sum each where it is `whole`; zeros, tiny and huge ones among the
+    first."""
+    x = rng.standard_normal((capacity, width), np.float32) * 3
+    x[1:4] *= np.array([0, 1e-12, 1e12], np.float32)[: max(0, capacity - 1), None]
+    blocks = 1 if whole else -(-width // block)
+    operands: dict[str, Array] = {
+        "rows": i32(rows),
+        "x": x,
+        "weight": rng.standard_normal(width, np.float32),
+        "out": np.full((capacity, row_nbytes(BF16_FORMAT, width)), 0xFF, np.uint8),
+        "squares": np.full((capacity, blocks), np.nan, np.float32),
+    }
+    integers = {"capacity": capacity, "width": width, "format": BF16_FORMAT}
+    return Case("weigh", operands, integers | {"block": block, "blocks": blocks})
+
+
+def weighed(case: Case, weighing: Case, epsilon: float = 1e-5) -> Case:
+    """A projection (`linear` that adds to nothing, `linear_silu_mul`) of the rows that a `weigh`
+    leaves."""
+    integers = {name: n for name, n in case.integers.items() if name != "accumulate"}
+    operands = {
+        **case.operands,
+        **{name: weighing.operands[name] for name in ("rows", "squares")},
+        "x": weighing.operands["out"],
+    }
+    integers["blocks"] = weighing.integers["blocks"]
+    return Case(f"{case.kernel}_weighed", operands, integers, {"epsilon": epsilon})

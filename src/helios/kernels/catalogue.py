@@ -218,10 +218,25 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "capacity lane_capacity q_heads kv_heads head_dim page_tokens table_pages window format",
         "scale",
     ),
+    _kernel("weigh", "rows:r x:r weight:r out:w squares:w", "capacity width format block blocks"),
+    _kernel(
+        "linear_weighed",
+        "rows:r x:r squares:r weight:r bias:r? out:w",
+        "capacity width outputs packing format blocks",
+        "epsilon",
+    ),
+    _kernel(
+        "linear_silu_mul_weighed",
+        "rows:r x:r squares:r weight:r out:w",
+        "capacity width outputs packing format out_format blocks",
+        "epsilon",
+    ),
 )
 
 # What only CUDA targets have; the native library refuses them.
-CUDA_ALONE: Final = frozenset({"rope_and_cache_f16", "attention_f16"})
+CUDA_ALONE: Final = frozenset(
+    {"rope_and_cache_f16", "attention_f16", "weigh", "linear_weighed", "linear_silu_mul_weighed"}
+)
 
 # What these write says how fast the machine is, so no reference has the same.
 MEASURING: Final = frozenset({"tune_linear", "tune_linear_silu_mul"})

@@ -86,4 +86,7 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "i32: rows positions slot lanes query_length page_table; f16: queries k_plane v_plane;"
         f" {FORMAT}: out"
     ),
+    "weigh": _types(f"i32: rows; f32: x weight squares; {FORMAT}: out"),
+    "linear_weighed": _types(f"{_LINEAR} squares"),
+    "linear_silu_mul_weighed": _types(f"{_SILU}; f32: squares"),
 }

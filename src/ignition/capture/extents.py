@@ -95,6 +95,22 @@ def _linear_silu_mul(a: Attributes) -> dict[str, Need]:
     }
 
 
+def _weigh(a: Attributes) -> dict[str, Need]:
+    return {**_rms_norm(a), **_squares(a)}
+
+
+def _squares(a: Attributes) -> dict[str, Need]:
+    return {"squares": f32(a["capacity"], a["blocks"])}
+
+
+def _linear_weighed(a: Attributes) -> dict[str, Need]:
+    return {**_linear(a), **_squares(a)}
+
+
+def _linear_silu_mul_weighed(a: Attributes) -> dict[str, Need]:
+    return {**_linear_silu_mul(a), **_squares(a)}
+
+
 def _heads(a: Attributes, dtype: pb.DType) -> dict[str, Need]:
     return {
         "qkv": f32(a["capacity"], (a["q_heads"] + 2 * a["kv_heads"]) * a["head_dim"]),
@@ -220,6 +236,9 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "copy_rows": _copy_rows,
     "rope_and_cache_bf16": partial(_rope_and_cache, dtype=pb.DTYPE_BF16),
     "attention_bf16": partial(_attention, dtype=pb.DTYPE_BF16),
+    "weigh": _weigh,
+    "linear_weighed": _linear_weighed,
+    "linear_silu_mul_weighed": _linear_silu_mul_weighed,
     **SAMPLING_RULES,
 }
 

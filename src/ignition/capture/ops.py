@@ -8,6 +8,7 @@ directly. Attention is in `attention_ops`, what admits, samples and commits requ
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -26,6 +27,21 @@ from ignition.capture.program import ProgramRecorder
 
 # What bf16 weights read inside the layers; the measured divergence is in docs/kernels.md.
 BF16_WEIGHTS_READ: Final = ActivationFormat.BF16
+
+
+# Width from which rows are weighed in blocks of 64 columns instead of 16.
+WIDE: Final = 2048
+
+
+@dataclass(frozen=True)
+class WeighedRows:
+    """Rows times a norm's weight, to be multiplied before they are normalised: `squares` f32 has
+    `blocks` sums of each row's squares."""
+
+    rows: Activation
+    squares: BufferHandle
+    blocks: int
+    epsilon: float
 
 
 class Role(Enum):
@@ -86,11 +102,46 @@ def rms_norm(
     return out
 
 
-def linear(
+def normed(
     program: ProgramRecorder,
     role: str,
     rows: Rows,
     x: Activation,
+    weight: BufferHandle,
+    epsilon: float,
+    matrix: Matrix,
+    use: Role,
+) -> Activation | WeighedRows:
+    """Rows normalised for a projection by `matrix`: as they are multiplied, or, where the product
+    is scaled instead, weighed."""
+    form = input_format(matrix, use)
+    if matrix.packing != pb.PACKING_ROWS_BF16:
+        return rms_norm(program, role, rows, x, weight, epsilon, form)
+    out = program.activation(role, rows.capacity, x.width, form)
+    block = 16 if x.width < WIDE else 64
+    # Few rows are weighed where they are made, by tiles of one block or some.
+    blocks = 1 if rows.capacity > most_weighed_together(x.width) else -(-x.width // block)
+    squares = program.activation(f"{role}_squares", rows.capacity, blocks)
+    program.launch(
+        "weigh",
+        {"rows": rows.count, "x": x.buffer, "weight": weight, "out": out.buffer}
+        | {"squares": squares.buffer},
+        {"capacity": rows.capacity, "width": x.width, "format": form}
+        | {"block": block, "blocks": blocks},
+    )
+    return WeighedRows(out, squares.buffer, blocks, epsilon)
+
+
+def most_weighed_together(width: int) -> int:
+    """Rows up to which what makes rows of `width` weighs them too."""
+    return 128 if width < WIDE else 32
+
+
+def linear(
+    program: ProgramRecorder,
+    role: str,
+    rows: Rows,
+    x: Activation | WeighedRows,
     weight: Matrix,
     bias: BufferHandle | None = None,
 ) -> Activation:
@@ -103,13 +154,40 @@ def linear(
 def linear_into(
     program: ProgramRecorder,
     rows: Rows,
-    x: Activation,
+    x: Activation | WeighedRows,
     weight: Matrix,
     out: BufferHandle,
     bias: BufferHandle | None = None,
 ) -> None:
     """x Wᵀ (+ bias) into a given f32 buffer."""
-    _linear(program, rows, x, weight, out, bias, accumulate=False)
+    if isinstance(x, Activation):
+        _linear(program, rows, x, weight, out, bias, accumulate=False)
+        return
+    _check_width("linear_weighed", x.rows, weight)
+    integers = {"outputs": weight.outputs, "format": x.rows.format}
+    operands = {"out": out} | ({} if bias is None else {"bias": bias})
+    _weighed(program, "linear_weighed", rows, x, weight, operands, integers)
+
+
+def _weighed(
+    program: ProgramRecorder,
+    kernel: str,
+    rows: Rows,
+    x: WeighedRows,
+    weight: Matrix,
+    operands: dict[str, BufferHandle],
+    integers: dict[str, int],
+) -> None:
+    """A projection of weighed rows; `operands` and `integers` are what it has beside them."""
+    program.launch(
+        kernel,
+        {"rows": rows.count, "x": x.rows.buffer, "squares": x.squares, "weight": weight.buffer}
+        | operands,
+        {"capacity": rows.capacity, "width": weight.width, "packing": weight.packing}
+        | {"blocks": x.blocks}
+        | integers,
+        {"epsilon": x.epsilon},
+    )
 
 
 def linear_add(
@@ -161,14 +239,20 @@ def linear_silu_mul(
     program: ProgramRecorder,
     role: str,
     rows: Rows,
-    x: Activation,
+    x: Activation | WeighedRows,
     gate_up: Matrix,
     form: ActivationFormat,
 ) -> Activation:
     """silu(gate) · up in `form`; `gate_up` alternates gate and up rows as its layout has it."""
-    _check_width("linear_silu_mul", x, gate_up)
     outputs = gate_up.outputs // 2
     out = program.activation(role, rows.capacity, outputs, form)
+    if isinstance(x, WeighedRows):
+        _check_width("linear_silu_mul_weighed", x.rows, gate_up)
+        integers = {"outputs": outputs, "format": x.rows.format, "out_format": form}
+        kernel = "linear_silu_mul_weighed"
+        _weighed(program, kernel, rows, x, gate_up, {"out": out.buffer}, integers)
+        return out
+    _check_width("linear_silu_mul", x, gate_up)
     operands = {"rows": rows.count, "x": x.buffer, "weight": gate_up.buffer, "out": out.buffer}
     kernel = "linear_silu_mul"
     if program.tuning is not None:

@@ -132,9 +132,9 @@ class _DenseDecoder:
     def head(
         self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
     ) -> None:
-        form = ops.input_format(self._head, Role.HEAD)
-        normed = ops.rms_norm(
-            program, "head_in", rows, x, self._final_norm, self._parameters.rms_epsilon, form
+        epsilon = self._parameters.rms_epsilon
+        normed = ops.normed(
+            program, "head_in", rows, x, self._final_norm, epsilon, self._head, Role.HEAD
         )
         ops.linear_into(program, rows, normed, self._head, logits)
 
@@ -147,9 +147,8 @@ class _DenseDecoder:
         x: Activation,
     ) -> None:
         epsilon = self._parameters.rms_epsilon
-        form = ops.input_format(layer.qkv, Role.QKV)
-        normed = ops.rms_norm(
-            program, "attention_in", at.rows, x, layer.attention_norm, epsilon, form
+        normed = ops.normed(
+            program, "attention_in", at.rows, x, layer.attention_norm, epsilon, layer.qkv, Role.QKV
         )
         qkv = ops.linear(program, "qkv", at.rows, normed, layer.qkv, layer.qkv_bias)
         queries = attention_ops.rope_and_cache(
@@ -181,14 +180,15 @@ class _DenseDecoder:
     def _feed_forward(
         self, program: ProgramRecorder, rows: Rows, layer: _Layer, x: Activation
     ) -> None:
-        normed = ops.rms_norm(
+        normed = ops.normed(
             program,
             "feed_forward_in",
             rows,
             x,
             layer.feed_forward_norm,
             self._parameters.rms_epsilon,
-            ops.input_format(layer.gate_up, Role.INNER),
+            layer.gate_up,
+            Role.INNER,
         )
         gated = ops.linear_silu_mul(
             program,

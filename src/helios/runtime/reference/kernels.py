@@ -48,6 +48,9 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "count_sampled": sampling_rows.count_sampled,
     "rope_and_cache_f16": attention.rope_and_cache_f16,
     "attention_f16": attention.attention_f16,
+    "weigh": normalisation.weigh,
+    "linear_weighed": projection.linear_weighed,
+    "linear_silu_mul_weighed": projection.linear_silu_mul_weighed,
 }
 # The operand that a kernel reads as a matrix of its `packing` attribute.
 MATRIX_OPERANDS: Final[dict[str, str]] = {
@@ -56,6 +59,8 @@ MATRIX_OPERANDS: Final[dict[str, str]] = {
     "linear_silu_mul": "weight",
     "linear_tuned": "weight",
     "linear_silu_mul_tuned": "weight",
+    "linear_weighed": "weight",
+    "linear_silu_mul_weighed": "weight",
     "tune_linear": "weight",
     "tune_linear_silu_mul": "weight",
 }

@@ -7,6 +7,7 @@ import numpy as np
 from helios.kernels.catalogue import ROW_GROUP, TILE_OUTPUTS
 from helios.runtime.manifest import ROW_PACKINGS
 from helios.runtime.reference.arrays import F32, I32, gather, live_rows, rows_of
+from helios.runtime.reference.normalisation import inverse_roots
 from helios.runtime.reference.unpack import PackedMatrix
 
 
@@ -47,6 +48,20 @@ def linear_tuned(
     )  # fmt: skip
 
 
+def linear_weighed(
+    rows: I32, x: F32, squares: F32, weight: PackedMatrix, bias: F32 | None, out: F32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, blocks: int,
+    epsilon: float,
+) -> None:  # fmt: skip
+    """`out = x Wᵀ / rms + bias` of weighed rows."""
+    live = live_rows(rows, capacity)
+    product = rows_of(x, live, width) @ weight.matrix(packing, outputs, width).T
+    product *= inverse_roots(squares, live, width, blocks, epsilon)
+    if bias is not None:
+        product += bias[:outputs]
+    rows_of(out, live, outputs)[:] = product
+
+
 def linear_silu_mul(
     rows: I32, x: F32, weight: PackedMatrix, out: F32,
     *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
@@ -54,12 +69,31 @@ def linear_silu_mul(
     """`silu(gate) · up`; the matrix holds gate and up rows in turn, a tile or a group at a time."""
     live = live_rows(rows, capacity)
     both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
+    rows_of(out, live, outputs)[:] = _gated(both, packing, outputs)
+
+
+def linear_silu_mul_weighed(
+    rows: I32, x: F32, squares: F32, weight: PackedMatrix, out: F32,
+    *, capacity: int, width: int, outputs: int, packing: int, format: int, out_format: int,
+    blocks: int, epsilon: float,
+) -> None:  # fmt: skip
+    """`linear_silu_mul` of weighed rows, whose products are divided by their rms."""
+    live = live_rows(rows, capacity)
+    both = rows_of(x, live, width) @ weight.matrix(packing, 2 * outputs, width).T
+    both *= inverse_roots(squares, live, width, blocks, epsilon)
+    rows_of(out, live, outputs)[:] = _gated(both, packing, outputs)
+
+
+def _gated(both: F32, packing: int, outputs: int) -> F32:
+    """`silu(gate) · up` of products [rows, 2 outputs]."""
+    live = len(both)
     together = ROW_GROUP if packing in ROW_PACKINGS else TILE_OUTPUTS
     pairs = both.reshape(live, outputs // together, 2, together)
     gate, up = pairs[:, :, 0], pairs[:, :, 1]
     # exp(−gate) overflows to infinity for very negative gates, where silu is rightly −0.
     with np.errstate(over="ignore"):
-        rows_of(out, live, outputs)[:] = (gate / (1 + np.exp(-gate)) * up).reshape(live, outputs)
+        result: F32 = (gate / (1 + np.exp(-gate)) * up).reshape(live, outputs)
+    return result
 
 
 def linear_silu_mul_tuned(

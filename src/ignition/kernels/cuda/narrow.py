@@ -16,12 +16,14 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ignition.kernels.cuda.prefetch import bring_rows
+from ignition.kernels.cuda.weighing import inverse_roots, read_squares, store_weighed
 
 # Values of EPILOGUE, as in `projection`.
 BF16 = 0
 F32 = 1
 ADD = 2
 SILU_MUL = 3
+ADD_WEIGHED = 4
 
 
 @triton.jit
@@ -92,19 +94,21 @@ def _stored(
         pairs = tl.permute(tl.reshape(sums, (BM, BN // 16, 2, 8)), (0, 1, 3, 2))
         gate, up = tl.split(pairs)
         sums = tl.reshape(gate / (1.0 + tl.exp(-gate)) * up, (BM, BN // 2))
-    if EPILOGUE == 2:
+    if (EPILOGUE == 2) | (EPILOGUE == 4):
         sums += residual
     tl.store(to, sums.to(to.dtype.element_ty), mask=mask)
+    return sums
 
 
 @triton.jit
 def project_narrow(
-    rows, x, w, bias, out, capacity, N: tl.constexpr, K: tl.constexpr,
-    PARTS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    rows, x, w, bias, out, factor, weighed, squares, capacity, epsilon, N: tl.constexpr,
+    K: tl.constexpr, PARTS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, ASK: tl.constexpr,
-    EARLY: tl.constexpr,
+    EARLY: tl.constexpr, BLOCKS: tl.constexpr, PADDED_BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Grid (⌈N / BN⌉, ⌈capacity / BM⌉). x bf16 [capacity, K]; at most four PARTS.
+    """Grid (⌈N / BN⌉, ⌈capacity / BM⌉). x bf16 [capacity, K]; at most four PARTS. What is weighed
+    is as in `projection`.
 
     `ASK`: bytes of each row of weights that are brought into the L2 cache before the wait. `EARLY`:
     the next launch may begin as soon as this one has waited, instead of after its products.
@@ -118,6 +122,8 @@ def project_narrow(
     x_at = x + row * K
     if ASK:
         bring_rows(w, first_output, N, BN, 2 * K, ASK)
+    if EPILOGUE == 4:
+        factors = tl.load(factor + output, mask=in_matrix, other=0.0)
     gdc_wait()
     if EARLY:
         gdc_launch_dependents()
@@ -130,12 +136,20 @@ def project_narrow(
         at_output = tl.program_id(0) * BW + tl.arange(0, BW)
         to = out + row[:, None].to(tl.int64) * WIDTH + at_output[None, :]
         in_width = (at_output < WIDTH)[None, :]
+        if BLOCKS > 0:
+            read = read_squares(squares, row, present, BLOCKS, PADDED_BLOCKS)
         residual = 0.0
-        if EPILOGUE == 2:
+        if (EPILOGUE == 2) | (EPILOGUE == 4):
             residual = tl.load(to, mask=present[:, None] & in_width, other=0.0)
         sums = _looped(x_at, w_at, present, in_matrix, K, PARTS, BN, BM, BK, ROWS_FIRST)
         if not EARLY:
             gdc_launch_dependents()
         sums = sums if ROWS_FIRST else tl.trans(sums)
+        if BLOCKS > 0:
+            sums *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
         mask = (row < live)[:, None] & in_width
-        _stored(sums, residual, bias, to, mask, first_output, N, BN, BM, EPILOGUE, BIAS)
+        sums = _stored(sums, residual, bias, to, mask, first_output, N, BN, BM, EPILOGUE, BIAS)
+        if EPILOGUE == 4:
+            store_weighed(
+                sums, factors, weighed, squares, first_row, first_output, live, N, BM, BN, BLOCK
+            )  # fmt: skip

@@ -14,6 +14,9 @@ may be as narrow as 8. `tiles` chooses the blocks, `docs/cuda.md` says what was 
 
 Shapes: x bf16 [capacity, K], w bf16 [N, K], `rows` i32[1] the live rows, out [capacity, N].
 `SETTLED`: `rows` is older than the launch before, so that it is read before the wait.
+Rows of `x` may be weighed ones (`weighing`): `squares` f32 [capacity, BLOCKS] scale their products;
+BLOCKS is 0 where they aren't, PADDED_BLOCKS a power of two at or above it. Where the epilogue
+weighs, `squares` [capacity, N / BLOCK] and `weighed` bf16 [capacity, N] are written.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from ignition.kernels.cuda.weighing import inverse_roots, read_squares, store_weighed
+
 # Values of EPILOGUE.
 BF16 = 0  # out bf16
 F32 = 1  # out f32
 ADD = 2  # out f32 += x Wᵀ, the residual
 SILU_MUL = 3  # out bf16 [capacity, N / 2]: silu(gate) · up; w alternates 8 gate rows and 8 up rows
+ADD_WEIGHED = 4  # ADD, and the rows of the residual weighed for the norm that comes next
 
 
 @triton.jit
@@ -73,10 +79,12 @@ def _accumulate(
 
 @triton.jit
 def finish(
-    sums, bias, out, first_output, first_row, live, N: tl.constexpr, BN: tl.constexpr,
-    BM: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+    sums, bias, out, factor, weighed, squares, first_output, first_row, live, N: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds the bias to sums [BM, BN] and stores them as the epilogue says."""
+    """Adds the bias to sums [BM, BN] and stores them as the epilogue says; `factor` [BN] is what
+    one that weighs multiplies by."""
     if BIAS:
         at = first_output + tl.arange(0, BN)
         sums += tl.load(bias + at, mask=at < N, other=0.0)[None, :]
@@ -85,6 +93,11 @@ def finish(
         gate, up = tl.split(pairs)
         gated = tl.reshape(gate / (1.0 + tl.exp(-gate)) * up, (BM, BN // 2))
         _store(gated, out, first_output // 2, first_row, live, N // 2, BN // 2, BM, False)
+    elif EPILOGUE == 4:
+        sums = _store(sums, out, first_output, first_row, live, N, BN, BM, True)
+        store_weighed(
+            sums, factor, weighed, squares, first_row, first_output, live, N, BM, BN, BLOCK
+        )  # fmt: skip
     elif BM * BN > 16384:
         # In halves: a large f32 tile takes all registers and much shared memory on its way out.
         halves = tl.permute(tl.reshape(sums, (BM, 2, BN // 2)), (0, 2, 1))
@@ -94,6 +107,13 @@ def finish(
         _store(right, out, middle, first_row, live, N, BN // 2, BM, EPILOGUE == 2)
     else:
         _store(sums, out, first_output, first_row, live, N, BN, BM, EPILOGUE == 2)
+
+
+@triton.jit
+def _factors(factor, first_output, N: tl.constexpr, BN: tl.constexpr):
+    """What a tile's outputs are weighed by; weights, so read before anything is waited for."""
+    output = first_output + tl.arange(0, BN)
+    return tl.load(factor + output, mask=output < N, other=0.0)
 
 
 @triton.jit
@@ -108,13 +128,15 @@ def _store(
     if ACCUMULATE:
         result += tl.load(at, mask=mask, other=0.0)
     tl.store(at, result.to(out.dtype.element_ty), mask=mask)
+    return result
 
 
 @triton.jit
 def project_few(
-    rows, x, w, bias, out, partials, arrivals, N: tl.constexpr, K: tl.constexpr,
-    SPLITS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    rows, x, w, bias, out, factor, weighed, squares, partials, arrivals, epsilon, N: tl.constexpr,
+    K: tl.constexpr, SPLITS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr, SETTLED: tl.constexpr,
+    BLOCKS: tl.constexpr, PADDED_BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Grid (⌈N / BN⌉, SPLITS, ⌈capacity / BM⌉); a part a CTA.
 
@@ -126,19 +148,30 @@ def project_few(
     tile_m = tl.program_id(2)
     first_output = tile_n * BN
     first_row = tile_m * BM
+    factors = factor
+    if EPILOGUE == 4:
+        factors = _factors(factor, first_output, N, BN)
     if not SETTLED:
         gdc_wait()
     live = tl.load(rows)
     if SETTLED:
         gdc_wait()
     if first_row < live:
+        if BLOCKS > 0:
+            row = first_row + tl.arange(0, BM)
+            read = read_squares(squares, row, row < live, BLOCKS, PADDED_BLOCKS)
         sums = _accumulate(
             x, w, first_output, first_row, live, part * (K // SPLITS), N, K, K // SPLITS, BN, BM,
             BK, ROWS_FIRST,
         )  # fmt: skip
         gdc_launch_dependents()
         if SPLITS == 1:
-            finish(sums, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+            if BLOCKS > 0:
+                sums *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
+            finish(
+                sums, bias, out, factors, weighed, squares, first_output, first_row, live, N, BN,
+                BM, EPILOGUE, BIAS, BLOCK,
+            )  # fmt: skip
         else:
             tile = tile_m * tl.num_programs(0) + tile_n
             tiles = tl.num_programs(2) * tl.num_programs(0)
@@ -151,16 +184,22 @@ def project_few(
                 for other in tl.static_range(SPLITS):
                     at = partials + (other * tiles + tile).to(tl.int64) * (BN * BM)
                     total += tl.load(at + inner)
-                finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+                if BLOCKS > 0:
+                    total *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
+                finish(
+                    total, bias, out, factors, weighed, squares, first_output, first_row, live, N,
+                    BN, BM, EPILOGUE, BIAS, BLOCK,
+                )  # fmt: skip
                 tl.store(arrivals + tile, 0)
 
 
 @triton.jit
 def project_many(
-    rows, x, w, bias, out, N: tl.constexpr, K: tl.constexpr, SPLITS: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-    FLATTEN: tl.constexpr, ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr, BIAS: tl.constexpr,
-    SETTLED: tl.constexpr,
+    rows, x, w, bias, out, factor, weighed, squares, epsilon, N: tl.constexpr, K: tl.constexpr,
+    SPLITS: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    GROUP: tl.constexpr, FLATTEN: tl.constexpr, ROWS_FIRST: tl.constexpr, EPILOGUE: tl.constexpr,
+    BIAS: tl.constexpr, SETTLED: tl.constexpr, BLOCKS: tl.constexpr, PADDED_BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Any grid of one axis, ⌈N / BN⌉ · ⌈capacity / BM⌉ at most; all parts of a tile in its CTA.
 
@@ -181,9 +220,20 @@ def project_many(
         size = tl.minimum(tiles_m - group * GROUP, GROUP)
         first_row = (group * GROUP + inside % size) * BM
         first_output = inside // size * BN
+        factors = factor
+        if EPILOGUE == 4:
+            factors = _factors(factor, first_output, N, BN)
+        if BLOCKS > 0:
+            row = first_row + tl.arange(0, BM)
+            read = read_squares(squares, row, row < live, BLOCKS, PADDED_BLOCKS)
         total = tile_sums(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
         total = total if ROWS_FIRST else tl.trans(total)
-        finish(total, bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+        if BLOCKS > 0:
+            total *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
+        finish(
+            total, bias, out, factors, weighed, squares, first_output, first_row, live, N, BN, BM,
+            EPILOGUE, BIAS, BLOCK,
+        )  # fmt: skip
     gdc_launch_dependents()
 
 

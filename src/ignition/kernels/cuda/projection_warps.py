@@ -25,15 +25,16 @@ from ignition.kernels.cuda.projection_stores import finish_in_parts
 
 @gluon.jit
 def project_in_groups(
-    rows, x, w, bias, out, N: gl.constexpr, K: gl.constexpr, BN: gl.constexpr, BM: gl.constexpr,
-    BK: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EPILOGUE: gl.constexpr,
-    BIAS: gl.constexpr,
+    rows, x, w, bias, out, squares, epsilon, N: gl.constexpr, K: gl.constexpr, BN: gl.constexpr,
+    BM: gl.constexpr, BK: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    EPILOGUE: gl.constexpr, BIAS: gl.constexpr, WEIGHED: gl.constexpr,
 ):  # fmt: skip
     """Any grid of one axis; more than a CTA for each multiprocessor or tile is of no use.
 
     `x` and `w` are tensor maps over [capacity, K] and [N, K] with boxes [BM, BK] and [BN, BK], so K
     is a multiple of 8; `projection` has the shapes and the values of `EPILOGUE`.
     `GROUP` row tiles pass over the weights together, so that both operands stay in the L2 cache.
+    `WEIGHED`: `squares` f32 [capacity] are those of the rows, whose products they scale.
     """
     x_blocks = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BM, BK], x.layout)
     w_blocks = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BN, BK], w.layout)
@@ -51,11 +52,11 @@ def project_in_groups(
     live = gl.load(rows)
     shared = (x_blocks, w_blocks, there, free, turns)
     blocks: gl.constexpr = (BM, BN, BK, STAGES, GROUP)
-    matrix: gl.constexpr = (N, K, EPILOGUE, BIAS)
+    matrix: gl.constexpr = (N, K, EPILOGUE, BIAS, WEIGHED)
     gl.warp_specialize(
         [
-            (_multiply, (bias, out, live, shared, 0, blocks, matrix)),
-            (_multiply, (bias, out, live, shared, 1, blocks, matrix)),
+            (_multiply, (bias, out, squares, epsilon, live, shared, 0, blocks, matrix)),
+            (_multiply, (bias, out, squares, epsilon, live, shared, 1, blocks, matrix)),
             (_bring, (x, w, out, live, shared, blocks, matrix)),
         ],
         [4, 1],
@@ -139,8 +140,9 @@ def _ask(
 
 @gluon.jit
 def _multiply(
-    bias, out, live, shared, INDEX: gl.constexpr, BLOCKS: gl.constexpr, MATRIX: gl.constexpr
-):
+    bias, out, squares, epsilon, live, shared, INDEX: gl.constexpr, BLOCKS: gl.constexpr,
+    MATRIX: gl.constexpr,
+):  # fmt: skip
     """One group's tiles, every other one of its CTA's, from the first product to the output."""
     x_blocks, w_blocks, there, free, turns = shared
     BM: gl.constexpr = BLOCKS[0]
@@ -164,6 +166,9 @@ def _multiply(
         # Blocks that the other group waits for come first, so its parities are past.
         mbarrier.wait(turns.index(INDEX), turn)
         turn ^= 1
+        if MATRIX[4]:
+            row = first_row + gl.arange(0, BM, layout=gl.SliceLayout(1, SUMS))
+            total = gl.load(squares + row, mask=row < live, other=0.0)
         sums = gl.zeros([BM, BN], gl.float32, SUMS)
         mbarrier.wait(there.index(stage), phase)
         products = w_blocks.index(stage).permute((1, 0))
@@ -186,6 +191,8 @@ def _multiply(
         block_number += 2 * COUNT
         stage = block_number % STAGES
         phase = (block_number // STAGES) & 1
+        if MATRIX[4]:
+            sums *= gl.rsqrt(total * (1.0 / K) + epsilon)[:, None]
         finish_in_parts(
             sums, bias, out, first_row, first_output, live, BM, BN, N, MATRIX[2], MATRIX[3]
         )

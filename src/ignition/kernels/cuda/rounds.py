@@ -15,6 +15,7 @@ from ignition.kernels.cuda.codes import look_up
 from ignition.kernels.cuda.requests import commit_lanes, pending, scatter_share
 from ignition.kernels.cuda.rows import inverse_rms
 from ignition.kernels.cuda.sampling_rows import count_lanes
+from ignition.kernels.cuda.weighing import weigh_row
 
 # Entries of a block of `scatter_share`.
 ENTRIES = tl.constexpr(32)
@@ -28,28 +29,32 @@ def _weight(weight, WIDTH: tl.constexpr, PADDED: tl.constexpr):
 
 @triton.jit
 def _embed(
-    row, token, table, factor, x, normed, vocab, scale, epsilon, WIDTH: tl.constexpr,
-    PADDED: tl.constexpr,
+    row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH: tl.constexpr,
+    PADDED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """A row's embedding to `x`, and normed to `normed`."""
+    """A row's embedding to `x`, and normed to `normed`; weighed where there is a BLOCK."""
     column = tl.arange(0, PADDED)
     inside = column < WIDTH
     known = (token >= 0) & (token < vocab)
     values = look_up(table, token, column, inside & known, vocab, WIDTH) * scale
     at = row.to(tl.int64) * WIDTH + column
     tl.store(x + at, values, mask=inside)
-    together = tl.reshape(values, (1, PADDED))
-    inverse = inverse_rms(together, WIDTH, epsilon, 1, PADDED)
-    result = tl.reshape(together * inverse[:, None], (PADDED,)) * factor
-    tl.store(normed + at, result.to(normed.dtype.element_ty), mask=inside)
+    if BLOCK > 0:
+        weigh_row(values, factor, normed, squares, row.to(tl.int64), WIDTH, PADDED, BLOCK, BLOCKS)
+    else:
+        together = tl.reshape(values, (1, PADDED))
+        inverse = inverse_rms(together, WIDTH, epsilon, 1, PADDED)
+        result = tl.reshape(together * inverse[:, None], (PADDED,)) * factor
+        tl.store(normed + at, result.to(normed.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def begin_prefill(
-    entries, index, value, target, rows, tokens, table, weight, x, normed, entry_capacity,
+    entries, index, value, target, rows, tokens, table, weight, x, normed, squares, entry_capacity,
     target_rows, vocab, scale, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Grid 1 + rows. `scatter_i32`, `embed`, `rms_norm`."""
+    """Grid 1 + rows. `scatter_i32`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
     row = tl.program_id(0) - 1
     gdc_wait()
@@ -60,16 +65,19 @@ def begin_prefill(
         live = tl.load(rows)
         token = tl.load(tokens + row)
         if row < live:
-            _embed(row, token, table, factor, x, normed, vocab, scale, epsilon, WIDTH, PADDED)
+            _embed(
+                row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH, PADDED,
+                BLOCK, BLOCKS,
+            )  # fmt: skip
 
 
 @triton.jit
 def begin_decode(
     entries, index, value, target, rows, slot, generation, state, tokens, positions, table, weight,
-    x, normed, entry_capacity, target_rows, slots, vocab, scale, epsilon, WIDTH: tl.constexpr,
-    PADDED: tl.constexpr,
+    x, normed, squares, entry_capacity, target_rows, slots, vocab, scale, epsilon,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Grid 1 + lanes. `scatter_i32`, `load_pending`, `embed`, `rms_norm`."""
+    """Grid 1 + lanes. `scatter_i32`, `load_pending`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
     lane = tl.program_id(0) - 1
     gdc_wait()
@@ -82,16 +90,20 @@ def begin_decode(
         if lane < live:
             tl.store(tokens + lane, token)
             tl.store(positions + lane, position)
-            _embed(lane, token, table, factor, x, normed, vocab, scale, epsilon, WIDTH, PADDED)
+            _embed(
+                lane, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH,
+                PADDED, BLOCK, BLOCKS,
+            )  # fmt: skip
 
 
 @triton.jit
 def begin_mixed(
     entries, index, value, target, rows, decode_lanes, slot, generation, state, given_tokens,
-    given_positions, tokens, positions, table, weight, x, normed, entry_capacity, target_rows,
-    lanes, slots, vocab, scale, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    given_positions, tokens, positions, table, weight, x, normed, squares, entry_capacity,
+    target_rows, lanes, slots, vocab, scale, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Grid 1 + rows. `scatter_i32`, `merge_pending`, `embed`, `rms_norm`."""
+    """Grid 1 + rows. `scatter_i32`, `merge_pending`, `embed`, `rms_norm` or `weigh`."""
     factor = _weight(weight, WIDTH, PADDED)
     row = tl.program_id(0) - 1
     gdc_wait()
@@ -108,7 +120,10 @@ def begin_mixed(
                 position = tl.load(given_positions + row)
             tl.store(tokens + row, token)
             tl.store(positions + row, position)
-            _embed(row, token, table, factor, x, normed, vocab, scale, epsilon, WIDTH, PADDED)
+            _embed(
+                row, token, table, factor, x, normed, squares, vocab, scale, epsilon, WIDTH, PADDED,
+                BLOCK, BLOCKS,
+            )  # fmt: skip
 
 
 @triton.jit

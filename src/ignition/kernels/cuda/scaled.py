@@ -81,5 +81,8 @@ def project_scaled(
         first_row = (group * GROUP + inside % size) * BM
         first_output = inside // size * BN
         sums = _sums(x, w, scales, first_output, first_row, N, K, BN, BM, FP8)
-        finish(tl.trans(sums), bias, out, first_output, first_row, live, N, BN, BM, EPILOGUE, BIAS)
+        finish(
+            tl.trans(sums), bias, out, out, out, out, first_output, first_row, live, N, BN, BM,
+            EPILOGUE, BIAS, 1,
+        )  # fmt: skip
     gdc_launch_dependents()

@@ -36,6 +36,8 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "initialize_sampling": sampling_rows.initialize_sampling,
         "linear": projections.linear,
         "linear_silu_mul": projections.linear_silu_mul,
+        "linear_silu_mul_weighed": projections.linear_silu_mul,
+        "linear_weighed": projections.linear,
         "load_page": pages.load_page,
         "load_pending": requests.load_pending,
         "merge_pending": requests.merge_pending,
@@ -50,6 +52,7 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "select_last": selection.select_last,
         "set_pending": requests.set_pending,
         "slice_rows": selection.slice_rows,
+        "weigh": model.weigh,
     }
 )
 

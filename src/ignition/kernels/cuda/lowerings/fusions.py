@@ -1,4 +1,5 @@
-"""Launches that are done together: projection, rotation, cache and attention of single tokens."""
+"""Launches that are done together: projection, rotation, cache and attention of single tokens; and
+a projection with the weighing of the rows that it is added to."""
 
 from __future__ import annotations
 
@@ -102,4 +103,6 @@ def _rotate_and_attend(
 
 FUSIONS: Final[tuple[Fusion, ...]] = (
     Fusion(("linear", "rope_and_cache_f16", "attention_f16"), _rotated_decode),
+    Fusion(("linear_weighed", "rope_and_cache_f16", "attention_f16"), _rotated_decode),
+    Fusion(("linear", "weigh"), projections.linear_weighing),
 )

@@ -8,7 +8,7 @@ from typing import Final
 from helios.errors import ContractError
 from helios.kernels.catalogue import ActivationFormat
 from helios.schema import execution_pb2 as pb
-from ignition.kernels.cuda import rotary, rows, tiles
+from ignition.kernels.cuda import rotary, rows, tiles, weighing
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKernel, RowsOf
 
@@ -60,6 +60,41 @@ def rms_norm(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     operands = {name: At(name) for name in ("rows", "x", "weight", "out")}
     grid = (at["capacity"], 1, 1)
     return (CudaKernel(request, grid, {**operands, "epsilon": launch.floats["epsilon"]}),)
+
+
+def weigh(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
+    """A row a program."""
+    at = launch.integers
+    check_blocks(launch)
+    if pointer(launch, "format") != "*bf16":
+        raise ContractError(
+            "writes f32", where=launch.kernel, remedy="Rows are weighed for the tensor cores: bf16"
+        )
+    padded = max(power_of_two(at["width"]), at["block"])
+    request = KernelRequest(
+        weighing.weigh,
+        {"rows": "*i32", "x": "*fp32", "weight": "*fp32", "out": "*bf16", "squares": "*fp32"},
+        {"WIDTH": at["width"], "PADDED": padded, "BLOCK": at["block"], "BLOCKS": at["blocks"]},
+        num_warps=tiles.norm_warps(at["capacity"], padded),
+        num_stages=1,
+    )
+    operands = {name: At(name) for name in ("rows", "x", "weight", "out", "squares")}
+    return (CudaKernel(request, (at["capacity"], 1, 1), operands),)
+
+
+def check_blocks(launch: CatalogueLaunch) -> None:
+    """Raises ContractError where a weighed row isn't cut as sums of its squares can be made."""
+    block, blocks = launch.integers["block"], launch.integers["blocks"]
+    if not 16 <= block <= 64 or block & (block - 1):
+        raise ContractError(
+            f"a block has {block} columns", where=launch.kernel, remedy="It has 16, 32 or 64"
+        )
+    if blocks not in (1, -(-launch.integers["width"] // block)):
+        raise ContractError(
+            f"a row has {blocks} sums of squares",
+            where=launch.kernel,
+            remedy="It has one, or one for each block of its columns",
+        )
 
 
 def rope_and_cache_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:

@@ -9,7 +9,7 @@ from helios.kernels.catalogue import ActivationFormat
 from ignition.kernels.cuda import rounds as kernels
 from ignition.kernels.cuda.launches import At, CudaKernel, Fusion, NeighbouringLaunch, RowsOf
 from ignition.kernels.cuda.lowerings.building import WORD_NBYTES, Typed, integers, small_kernel
-from ignition.kernels.cuda.lowerings.model import TABLES, pointer, power_of_two
+from ignition.kernels.cuda.lowerings.model import TABLES, check_blocks, pointer, power_of_two
 from ignition.kernels.cuda.lowerings.requests import LANES, STATE_WORDS, commit_constants
 from ignition.kernels.cuda.lowerings.sampling_rows import slot_counts
 
@@ -27,8 +27,8 @@ def _begin(
     tokens: str,
     operands: dict[str, Typed],
 ) -> Kernels | None:
-    """The kernel over `scatter_i32` first and `embed` and `rms_norm` last. `tokens` is the operand
-    of the launch before `embed` that it reads."""
+    """The kernel over `scatter_i32` first and `embed` and `rms_norm` or `weigh` last. `tokens` is
+    the operand of the launch before `embed` that it reads."""
     scatter, before, embed, norm = launches[0], launches[-3], launches[-2], launches[-1]
     width = embed.launch.integers["width"]
     padded = max(power_of_two(width), _NARROWEST)
@@ -53,6 +53,9 @@ def _begin(
     if not fits:
         return None
     number = len(launches)
+    weighs = norm.launch.kernel == "weigh"
+    if weighs:
+        check_blocks(norm.launch)
     arguments: dict[str, Typed] = {
         "entries": ("*i32", At("rows")),
         **{name: ("*i32", At(name)) for name in ("index", "value", "target")},
@@ -64,11 +67,13 @@ def _begin(
         "x": ("*fp32", At("out", number - 2)),
         "weight": ("*fp32", At("weight", number - 1)),
         "normed": (pointer(norm.launch, "format"), At("out", number - 1)),
+        "squares": ("*fp32", At("squares" if weighs else "out", number - 1)),
         **integers(vocab=embed.launch.integers["vocab"]),
         "scale": ("fp32", embed.launch.floats["scale"]),
-        "epsilon": ("fp32", norm.launch.floats["epsilon"]),
+        "epsilon": ("fp32", norm.launch.floats.get("epsilon", 0.0)),
     }
-    constants = {"WIDTH": width, "PADDED": padded}
+    blocks = {name.upper(): norm.launch.integers.get(name, 0) for name in ("block", "blocks")}
+    constants = {"WIDTH": width, "PADDED": padded, **blocks}
     warps = 4 if padded <= 4096 else 8
     return (small_kernel(function, (1 + capacity,), arguments, constants, warps=warps),)
 
@@ -133,9 +138,10 @@ def end_round(launches: Launches) -> Kernels | None:
     return (small_kernel(kernels.end_round, (-(-capacity // LANES),), arguments, constants),)
 
 
+_NORMS: Final = ("rms_norm", "weigh")
 FUSIONS: Final = (
-    Fusion(("scatter_i32", "load_pending", "embed", "rms_norm"), begin_decode),
-    Fusion(("scatter_i32", "merge_pending", "embed", "rms_norm"), begin_mixed),
-    Fusion(("scatter_i32", "embed", "rms_norm"), begin_prefill),
+    *(Fusion(("scatter_i32", "load_pending", "embed", norm), begin_decode) for norm in _NORMS),
+    *(Fusion(("scatter_i32", "merge_pending", "embed", norm), begin_mixed) for norm in _NORMS),
+    *(Fusion(("scatter_i32", "embed", norm), begin_prefill) for norm in _NORMS),
     Fusion(("count_sampled", "commit"), end_round),
 )
