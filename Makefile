@@ -15,6 +15,9 @@ SECONDS ?= 600
 NATIVE_SOURCES := $(shell find native -type f -not -path '*/build/*')
 NODE_CLIENT := tests/clients/node/node_modules/.package-lock.json
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# What compiles the native library keeps its folder for the next time: one such install at a time.
+COMPILING := $(if $(shell command -v flock),flock build/make.lock) $(INSTALL) \
+  --config-settings=build-dir=build/make/{wheel_tag}
 
 .PHONY: help demo test cuda clauses mutate fuzz parity clients lint types layers schema wheel asan tsan smoke dev clean
 
@@ -28,7 +31,8 @@ $(BIN)/python:
 # One stamp a list of extras; each (re)builds the native library when its sources changed.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml $(NATIVE_SOURCES)
 	@echo "installing helios-serve[$*] (compiles the native library: about a minute)"
-	@$(INSTALL) --editable '.[$*]'
+	@mkdir -p build
+	@$(COMPILING) --editable '.[$*]'
 	@touch $@
 
 # The demo's weights lie inside this package; its other requirements are not needed.

@@ -32,6 +32,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from prerequisites import needs_extra, needs_gpu, needs_program
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -186,6 +188,11 @@ def main() -> None:
     if arguments.child:
         child(arguments)
         return
+    if arguments.core is None:
+        needs_extra("test", "cuda.bindings", "cryptography", "pytest")
+        needs_program("cc", "install a C compiler, as with apt-get install gcc")
+    else:
+        needs_gpu(arguments.target)
     trees = {"this": ROOT} | ({"before": arguments.before} if arguments.before else {})
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in trees}
     with tempfile.TemporaryDirectory() as folder:

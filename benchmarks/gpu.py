@@ -38,6 +38,7 @@ from helios.engine import Engine, GenerationOptions
 from helios.runtime.manifest import BufferClass
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.targets import deployed_rank, read_manifest
+from prerequisites import needs_gpu
 from versus_parts.engines import Command, Server
 from versus_parts.serving import RunningServer
 
@@ -258,6 +259,7 @@ def main() -> None:
     parts = options.parts.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--parts takes some of {', '.join(PARTS)}")
+    needs_gpu(options.target)
     every = []
     print("| model | | median (min..max) | of the floor | vLLM | ratio | aim |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

@@ -17,9 +17,10 @@ kernels in turn. Tables come last; all figures go to RESULTS.json. docs/cuda.md 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
+
+from prerequisites import needs_extra, needs_gpu, needs_modules
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
 
@@ -45,9 +46,7 @@ def main() -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    if importlib.util.find_spec("triton") is None:
-        print("compile needs Triton: pip install 'helios-serve[cuda-prepare]'", file=sys.stderr)
-        return 2
+    needs_extra("cuda-prepare", "triton")
     from gpu_parts.cubins import compile_all
 
     refused = compile_all(options.folder, options.architecture, options.processes)
@@ -57,24 +56,11 @@ def _compile(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    missing = [name for name in ("torch", "cuda.bindings") if not _is_installed(name)]
-    if not missing:
-        import torch
-
-        missing = [] if torch.cuda.is_available() else ["an NVIDIA GPU"]
-    if missing:
-        print(f"run needs {' and '.join(missing)}; see --help", file=sys.stderr)
-        return 2
+    needs_modules("pip install torch", "torch")
+    needs_gpu()
     from gpu_parts.measurement import measure
 
     return measure(options.folder, options.out, options.only)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prerequisites import needs_extra, needs_gpu
+
 _ROOT = Path(__file__).parent
 sys.path[:0] = [str(_ROOT), str(_ROOT.parent / "src")]
 
@@ -44,10 +46,12 @@ def main() -> int:
     failing.add_argument("how", choices=("fault", "hang"))
     options = parser.parse_args()
     if options.command == "compile":
+        needs_extra("cuda-prepare", "triton")
         from gpu_parts.host_programs import save_modules
 
         save_modules(options.folder, options.architecture)
         return 0
+    needs_gpu()
     from gpu_parts.host_rounds import fail, measure
 
     if options.command == "fail":

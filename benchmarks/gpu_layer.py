@@ -21,6 +21,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from prerequisites import needs_extra, needs_gpu, needs_modules
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
 
 
@@ -46,10 +48,13 @@ def main() -> int:
     models = options.models.split(",")
     rows = [int(count) for count in options.rows.split(",")]
     if options.command == "compile":
+        needs_extra("cuda-prepare", "triton")
         from gpu_parts.layer_cubins import compile_plans
 
         compile_plans(options.folder, models, rows, options.processes, options.chosen)
         return 0
+    needs_modules("pip install torch", "torch")
+    needs_gpu()
     from gpu_parts.layer_times import measure
 
     folders = [options.folder, *([options.before] if options.before else [])]

@@ -27,6 +27,7 @@ from helios.engine import Engine, GenerationOptions
 from helios.schema import core_pb2
 from ignition.preparation import signing
 from ignition.preparation.export import serialized
+from prerequisites import needs_gpu
 
 PROMPT_TOKENS = 64
 STEP_TOKENS = 256
@@ -96,6 +97,7 @@ def main() -> int:
     parser.add_argument("--lanes", default="1,8,32")
     parser.add_argument("--passes", type=int, default=5)
     options = parser.parse_args()
+    needs_gpu(options.target)
     lanes = [int(count) for count in options.lanes.split(",")]
     with tempfile.TemporaryDirectory(dir=options.core.parent) as folder:
         ranked = list_ranks(options.core, Path(folder) / "core", options.ranks)

@@ -36,6 +36,7 @@ from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.oracle import greedy_replay
 from helios.runtime.reference.differ import LockstepDevice
 from helios.schema import contract_pb2, execution_pb2
+from prerequisites import needs_gpu
 
 CONTRACT, MANIFEST, MODULES, WEIGHTS = "contract.pb", "manifest.pb", "modules", "weights"
 # What one round more or less may do to a log-probability; tokens must be the same where they lead
@@ -179,6 +180,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "pack":
         return pack(options.core, options.folder, options.accept)
+    needs_gpu()
     return run(options.folder, options.tokens, options.out)
 
 

@@ -26,12 +26,14 @@ from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.manifest import Launch, Program
 from helios.runtime.model_runtime import Capacities, ModelRuntime
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
+from prerequisites import needs_gpu
 
 COPY_TB_S = 4.2
 PRODUCT_TFLOP_S = 785.0
 ENDING = frozenset({"commit", "count_sampled"})
 # What they write says which rows there are: without them the others would compute something else.
-INDEXING = frozenset({"scatter_i32", "load_pending", "select_last", "embed"})
+SELECTING = frozenset({"select_last", "select_attending"})
+INDEXING = SELECTING | {"scatter_i32", "load_pending", "embed"}
 WAIT_MS = 60_000
 
 
@@ -230,6 +232,8 @@ def terms_of(device: VariantDevice, program: Program, rows: int, context: int) -
     """The terms of a program with so many live rows."""
     floors: dict[str, float] = defaultdict(float)
     for launch in program.launches:
+        if launch.kernel.name in SELECTING:
+            rows = 1  # of a prompt its last one goes on
         floors[term_of(launch)] += floor_s(launch, rows, context)
     return [Term(name, n, floors[name]) for name, n in device.nodes[program.name].items()]
 
@@ -243,6 +247,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=192, help="default: %(default)s")
     parser.add_argument("--passes", type=int, default=9, help="default: %(default)s")
     options = parser.parse_args()
+    needs_gpu()
     parts = Parts(options.folder)
     programs = {program.name: program for program in parts.manifest.programs}
     decode = [int(one) for one in options.lanes.split(",") if f"decode.b{one}" in programs]

@@ -1,11 +1,12 @@
 """Decode and prefill rates of a core in process, beside llama.cpp on the same weights.
 
-    python benchmarks/throughput.py CORE --accept NAMESPACE [--lanes 1,8,32]
-        [--gguf FILE --llama-cpp PYTHON]
+    python benchmarks/throughput.py CORE --accept NAMESPACE [--lanes 1,8,32] [--prompts 512]
+        [--before CORE] [--gguf FILE --llama-cpp PYTHON]
 
-PYTHON is the interpreter of an environment with the `xllamacpp` package. Passes take turns, so
-that both see the same machine; medians with min..max, ratios, and the per cent of the floor that
-reading the weights once a step sets, at the memory bandwidth measured in the same run.
+PYTHON is the interpreter of an environment with the `xllamacpp` package, the core of `--before`
+holds the same model as it was prepared before. Passes take turns, so that all see the same machine;
+medians with min..max, ratios (of two cores the median of each pass's), and the per cent of the
+floor that reading the weights once a step sets, at the memory bandwidth measured in the same run.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from kernels import measure_ceilings
 
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 128
-LONG_PROMPT_TOKENS = 512
 WAIT_MS = 60_000
 
 
@@ -39,11 +39,15 @@ class Lanes:
         self._runtime = runtime
         self._generation = 0
         self._in_flight: list[int] = []
+        self._pages = 0
 
     def prefill(self, lanes: int, tokens: int) -> float:
         """Starts `lanes` requests; returns prompt tokens a second."""
         self._drain()
         self._generation += 1
+        geometry = self._runtime.geometry
+        longest = -(-geometry.max_context_tokens // geometry.page_tokens)
+        self._pages = min(longest, geometry.cache_pages // lanes)
         admission = LaneAdmission(SamplingParameters(temperature=0.0), 1 << 20, 0, ())
         self._submit(
             Operation.INITIALIZE, lanes, [self._lane(i, 0, (), admission) for i in range(lanes)]
@@ -54,7 +58,8 @@ class Lanes:
             chunk = self._runtime.geometry.of(Operation.PREFILL)[-1].packed_token_capacity
             for start in range(0, tokens, chunk):
                 prompt = range(100 + start, 100 + min(tokens, start + chunk))
-                self._submit(Operation.PREFILL, len(prompt), [self._lane(lane, start, prompt)])
+                work = self._lane(lane, start, prompt)._replace(sample=start + chunk >= tokens)
+                self._submit(Operation.PREFILL, len(prompt), [work])
         self._drain()
         return lanes * tokens / (time.perf_counter() - began)
 
@@ -71,11 +76,9 @@ class Lanes:
     def _lane(
         self, slot: int, start: int, prompt: Sequence[int], admission: LaneAdmission | None = None
     ) -> LaneWork:
-        geometry = self._runtime.geometry
-        pages = geometry.cache_pages // geometry.request_slots
         return LaneWork(
             slot, self._generation, start, prompt, admission is None,
-            range(slot * pages, (slot + 1) * pages), admission,
+            range(slot * self._pages, (slot + 1) * self._pages), admission,
         )  # fmt: skip
 
     def _submit(self, operation: Operation, rows: int, lanes: Sequence[LaneWork]) -> None:
@@ -142,19 +145,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("core")
     parser.add_argument("--accept", required=True)
-    parser.add_argument("--lanes", default="1,8,32")
+    parser.add_argument("--lanes", default="1,8,32", help="default: %(default)s")
+    parser.add_argument("--prompts", default="512", help="tokens; default: %(default)s")
+    parser.add_argument("--before", metavar="CORE", help="another core of the same model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--gguf", help="the same weights, for llama.cpp")
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with xllamacpp")
     arguments = parser.parse_args()
-    lane_counts = [int(count) for count in arguments.lanes.split(",")]
+    lane_counts = [int(count) for count in arguments.lanes.split(",") if count]
+    prompts = [int(tokens) for tokens in arguments.prompts.split(",") if tokens]
 
-    runtime = ModelRuntime.load(
-        open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True),
-        options=DeviceOptions(threads=arguments.threads),
-    )
-    driver = Lanes(runtime)
+    folders = {"helios": arguments.core}
+    if arguments.before:
+        folders["before"] = arguments.before
+    runtimes = {
+        name: ModelRuntime.load(
+            open_core(folder, accept=arguments.accept, allow_unknown_publisher=True),
+            options=DeviceOptions(threads=arguments.threads),
+        )
+        for name, folder in folders.items()
+    }
+    runtime = runtimes["helios"]
+    drivers = {name: Lanes(one) for name, one in runtimes.items()}
     peer = (
         Peer(arguments.llama_cpp, arguments.gguf, arguments.threads)
         if arguments.llama_cpp and arguments.gguf
@@ -163,14 +176,18 @@ def main() -> None:
     samples: dict[tuple[str, str], list[float]] = defaultdict(list)
     bandwidth = [measure_ceilings(arguments.threads).memory]
     for _ in range(arguments.passes):
-        row = f"prefill {LONG_PROMPT_TOKENS}"
-        samples["helios", row].append(driver.prefill(1, LONG_PROMPT_TOKENS))
+        for tokens in prompts:
+            row = f"prefill {tokens}"
+            for name, driver in drivers.items():
+                samples[name, row].append(driver.prefill(1, tokens))
+            if peer is not None:
+                samples["llama.cpp", row].append(peer.rates(tokens, 1)["prefill"])
         for lanes in lane_counts:
-            driver.prefill(lanes, PROMPT_TOKENS)
-            rate = driver.decode(lanes, PROMPT_TOKENS, OUTPUT_TOKENS)
-            samples["helios", f"decode, {lanes} lanes"].append(rate)
+            for name, driver in drivers.items():
+                driver.prefill(lanes, PROMPT_TOKENS)
+                rate = driver.decode(lanes, PROMPT_TOKENS, OUTPUT_TOKENS)
+                samples[name, f"decode, {lanes} lanes"].append(rate)
         if peer is not None:
-            samples["llama.cpp", row].append(peer.rates(LONG_PROMPT_TOKENS, 1)["prefill"])
             rate = peer.rates(PROMPT_TOKENS, OUTPUT_TOKENS)["decode"]
             samples["llama.cpp", "decode, 1 lanes"].append(rate)
 
@@ -188,12 +205,16 @@ def main() -> None:
         if row.startswith("decode"):
             lanes = int(row.split()[1])
             text += f"  {100 * middle / lanes / floor:3.0f} % of the floor"
-        if engine != "helios":
+        if engine == "before":
+            ratios = [a / b for a, b in zip(samples["helios", row], rates, strict=True)]
+            text += f"  helios is {median(ratios):.3f}x"
+        elif engine != "helios":
             text += f"  helios is {median(samples['helios', row]) / middle:.2f}x"
         print(text)
     if peer is not None:
         peer.close()
-    runtime.close()
+    for one in runtimes.values():
+        one.close()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from openai import OpenAI
+try:
+    from openai import APIConnectionError, APIStatusError, OpenAI
+except ModuleNotFoundError:
+    if __name__ != "__main__":
+        raise
+    print("agent_loop.py needs OpenAI's SDK: pip install openai", file=sys.stderr)
+    sys.exit(2)
 
 ROUNDS = 5
 
@@ -101,17 +108,26 @@ def answer(client: OpenAI, model: str, question: str, tell: Callable[[str], None
     raise RuntimeError(f"no answer after {ROUNDS} rounds")
 
 
-def main() -> None:
-    """Reads the command line."""
+def main() -> int:
+    """Reads the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Ask a model that can call tools.")
     parser.add_argument("question")
     parser.add_argument("--server", default="http://127.0.0.1:8000", help="without /v1")
     parser.add_argument("--key", default="none", help="the server's API key, if it wants one")
     given = parser.parse_args()
     with OpenAI(base_url=f"{given.server}/v1", api_key=given.key) as client:
-        model = next(iter(client.models.list())).id
+        try:
+            model = next(iter(client.models.list())).id
+        except APIConnectionError:
+            start = "start one with `make demo`, or name another with --server"
+            print(f"agent_loop.py: no server answers at {given.server}: {start}", file=sys.stderr)
+            return 2
+        except APIStatusError as error:
+            print(f"agent_loop.py: {given.server} says {error.message}", file=sys.stderr)
+            return 2
         print(answer(client, model, given.question, lambda line: print(f"  {line}")))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -105,6 +105,13 @@ constexpr Names kCountSampledOperands = {"rows",     "slot",         "generation
 constexpr Names kScoreRankedOperands = {"rows", "target", "wanted",     "logits",
                                         "out",  "rank",   "top_tokens", "top_logprobs"};
 
+constexpr Names kSelectAttendingOperands = {
+    "rows",          "query_length", "sample",      "x",             "queries",
+    "positions",     "slot",         "selected_rows", "selected_lane", "out",
+    "out_queries",   "out_positions", "out_slot"};
+constexpr Names kSelectAttendingIntegers = {"capacity", "packed_capacity", "width", "elements",
+                                            "dtype"};
+
 constexpr KernelSpec kCatalogue[] = {
     {"scatter_i32", kScatterOperands, kCapacityOnly, {}},
     {"initialize_requests", kInitializeOperands, kCapacityOnly, {}},
@@ -135,6 +142,7 @@ constexpr KernelSpec kCatalogue[] = {
     {"score_ranked", kScoreRankedOperands, kSampleIntegers, {}},
     {"rope_and_cache_bf16", kRopeOperands, kRopeIntegers, kRopeFloats},
     {"attention_bf16", kAttentionOperands, kAttentionIntegers, kAttentionFloats},
+    {"select_attending", kSelectAttendingOperands, kSelectAttendingIntegers, {}},
 };
 static_assert(std::size(kCatalogue) == kKernelCount);
 

@@ -45,9 +45,10 @@ enum class KernelId : int {
   kScoreRanked,
   kRopeAndCacheBf16,
   kAttentionBf16,
+  kSelectAttending,
 };
 
-inline constexpr int kKernelCount = 29;
+inline constexpr int kKernelCount = 30;
 
 std::span<const KernelSpec, kKernelCount> catalogue();
 
@@ -215,5 +216,13 @@ namespace score_ranked {
 enum Operand { kRows, kTarget, kWanted, kLogits, kOut, kRank, kTopTokens, kTopLogprobs };
 enum Integer { kCapacity, kVocab, kStride };
 }  // namespace score_ranked
+
+namespace select_attending {
+enum Operand {
+  kRows, kQueryLength, kSample, kX, kQueries, kPositions, kSlot, kSelectedRows, kSelectedLane, kOut,
+  kOutQueries, kOutPositions, kOutSlot,
+};
+enum Integer { kCapacity, kPackedCapacity, kWidth, kElements, kDtype };
+}  // namespace select_attending
 
 }  // namespace helios

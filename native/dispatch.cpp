@@ -68,6 +68,7 @@ constexpr KernelTable make_table(KernelFunction embed, KernelFunction rms_norm,
   at(KernelId::kScoreRanked) = {run_score_ranked_with<Scans>, Cut::kEven};
   at(KernelId::kRopeAndCacheBf16) = {rope_and_cache_bf16, Cut::kEven};
   at(KernelId::kAttentionBf16) = {attention_bf16, Cut::kFine};
+  at(KernelId::kSelectAttending) = {run_select_attending, Cut::kEven};
   return table;
 }
 

@@ -41,6 +41,7 @@ std::uint64_t check_launch(std::int64_t index, KernelId kernel, const Launch& la
     case KernelId::kScoreRanked: return check_score_ranked(checker);
     case KernelId::kRopeAndCacheBf16: return check_rope_and_cache_bf16(checker);
     case KernelId::kAttentionBf16: return check_attention_bf16(checker);
+    case KernelId::kSelectAttending: check_select_attending(checker); return 0;
   }
   return 0;
 }

@@ -22,6 +22,7 @@ std::uint64_t check_attention(const LaunchChecker& c);
 std::uint64_t check_rope_and_cache_bf16(const LaunchChecker& c);
 std::uint64_t check_attention_bf16(const LaunchChecker& c);
 void check_select_last(const LaunchChecker& c);
+void check_select_attending(const LaunchChecker& c);
 
 // request_extents.cpp
 void check_scatter_i32(const LaunchChecker& c);

@@ -186,4 +186,25 @@ void check_select_last(const LaunchChecker& c) {
   c.require(kOut, Wide(lanes) * Wide(width), 4);
 }
 
+void check_select_attending(const LaunchChecker& c) {
+  using namespace select_attending;
+  const std::int64_t lanes = c.count(kCapacity);
+  const std::int64_t packed = c.count(kPackedCapacity);
+  const std::int64_t width = c.count(kWidth);
+  const std::int64_t elements = c.count(kElements);
+  const auto size = static_cast<int>(element_nbytes(c.choice(kDtype, 1, 9)));
+  c.require(kQueryLength, lanes, 4);
+  c.require(kSample, lanes, 4);
+  c.require(kX, Wide(packed) * Wide(width), 4);
+  c.require(kQueries, Wide(packed) * Wide(elements), size);
+  c.require(kPositions, packed, 4);
+  c.require(kSlot, packed, 4);
+  c.require(kSelectedRows, 1, 4);
+  c.require(kSelectedLane, lanes, 4);
+  c.require(kOut, Wide(lanes) * Wide(width), 4);
+  c.require(kOutQueries, Wide(lanes) * Wide(elements), size);
+  c.require(kOutPositions, lanes, 4);
+  c.require(kOutSlot, lanes, 4);
+}
+
 }  // namespace helios

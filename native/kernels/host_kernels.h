@@ -14,6 +14,7 @@ void run_scatter_i32(const Launch&, const Piece&);
 void run_initialize_requests(const Launch&, const Piece&);
 void run_load_pending(const Launch&, const Piece&);
 void run_select_last(const Launch&, const Piece&);
+void run_select_attending(const Launch&, const Piece&);
 void run_commit(const Launch&, const Piece&);
 void run_set_pending(const Launch&, const Piece&);
 void run_merge_pending(const Launch&, const Piece&);

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 from helios.cli_http_options import (
     DEFAULT_LIMITS,
@@ -219,17 +219,24 @@ def asked_server(
 def serve(options: ServerOptions, worker: LaunchedWorker | None = None) -> None:
     """Serves until it is told to end, with a worker that has been started, if there is one. Raises
     HeliosError where it can't; where lines of the log are JSON, it ends the process with such a
-    line and status 2 instead."""
+    line and status 2 instead. Where the model has failed meanwhile it ends the process with a line
+    and status 1, so that who manages processes doesn't take it for a good end."""
     from helios.server.server import Server
 
     try:
-        Server(options, report=_report, worker=worker).start()
+        failed = Server(options, report=_report, worker=worker).start()
     except HeliosError as error:
         if options.logs.format == "text":
             raise  # the command says it, as every command does
-        with logging_to_stderr(options.logs, "http"):
-            logging.getLogger("helios").error(str(error))
-        sys.exit(2)
+        _end(options, str(error), 2)
+    if failed is not None:
+        _end(options, f"this server's model had failed: {failed}", 1)
+
+
+def _end(options: ServerOptions, why: str, status: int) -> NoReturn:
+    with logging_to_stderr(options.logs, "http"):
+        logging.getLogger("helios").error(why)
+    sys.exit(status)
 
 
 def _listed(text: str) -> list[str]:

@@ -8,6 +8,7 @@ kernel that reads or writes too early shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -24,12 +25,14 @@ from tests.native.states import STATE
 _SEEDS: Final = 3
 _LAYERS: Final = 2
 _VOCABULARY: Final = 4096
+_F16: Final = 7
 
 
 def _layers(
     rng: np.random.Generator, model: Model, contexts: Sequence[int], lengths: Sequence[int]
 ) -> list[Case]:
-    """Launches of a decode round, or of prompts where there are `lengths`."""
+    """Launches of a decode round, or of prompts where there are `lengths`: there every other lane's
+    last row, and the last one's, is all that the last layer computes."""
     heads: dict[str, Any] = {
         "q_heads": model.q_heads,
         "kv_heads": model.kv_heads,
@@ -41,20 +44,20 @@ def _layers(
     rows = len(attending.operands["positions"])
     attended = model.q_heads * model.head_dim
     joint = attended + 2 * model.kv_heads * model.head_dim
-    normed = _bytes(rows, 2 * model.hidden)
-    gated = _bytes(rows, 2 * model.intermediate)
     qkv = _poison((rows, joint), np.float32)
     x = rng.standard_normal((rows, model.hidden), np.float32)
-    shared: dict[str, Array] = {"rows": attending.operands["rows"]}
+    at = _Rows.of(model, attending.operands["rows"], x)
 
     def norm() -> Case:
-        case = layer_cases.rms_norm(rng, BF16_FORMAT, rows=rows, capacity=rows, width=model.hidden)
+        case = layer_cases.rms_norm(
+            rng, BF16_FORMAT, rows=at.capacity, capacity=at.capacity, width=model.hidden
+        )
         weight = case.operands["weight"] * np.float32(2 / model.hidden**0.5)
-        return case.with_operands(**shared, x=x, weight=weight, out=normed)
+        return case.with_operands(rows=at.live, x=at.x, weight=weight, out=at.normed)
 
     def product(given: Array, width: int, outputs: int, out: Array, *, bias: bool = False) -> Case:
-        case = linear(rng, width, outputs, bias=bias, accumulate=out is x, rows=rows)
-        return case.with_operands(**shared, x=given, out=out)
+        case = linear(rng, width, outputs, bias=bias, accumulate=out is at.x, rows=at.capacity)
+        return case.with_operands(rows=at.live, x=given, out=out)
 
     cases: list[Case] = []
     for layer in range(_LAYERS):
@@ -68,28 +71,83 @@ def _layers(
         rope = rope.with_operands(
             **{name: attending.operands[name] for name in same}, **planes, qkv=qkv
         )
-        gate = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows)
+        attending = attending.with_operands(**planes)
+        cases += [norm(), product(at.normed, model.hidden, joint, qkv, bias=model.bias), rope]
+        if lengths and layer == _LAYERS - 1:
+            selection, attending = _selected(rng, attending, x, lengths)
+            cases.append(selection)
+            chosen = selection.operands
+            at = _Rows.of(model, chosen["selected_rows"], chosen["out"])
+        gate = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=at.capacity)
         cases += [
+            attending,
+            product(attending.operands["out"], attended, model.hidden, at.x),
             norm(),
-            product(normed, model.hidden, joint, qkv, bias=model.bias),
-            rope,
-            attending.with_operands(**planes),
-            product(attending.operands["out"], attended, model.hidden, x),
-            norm(),
-            gate.with_operands(**shared, x=normed, out=gated),
-            product(gated, model.intermediate, model.hidden, x),
+            gate.with_operands(rows=at.live, x=at.normed, out=at.gated),
+            product(at.gated, model.intermediate, model.hidden, at.x),
         ]
-    logits = _poison((rows, _VOCABULARY), np.float32)
+    logits = _poison((at.capacity, _VOCABULARY), np.float32)
     sample = request_cases.sample(
-        rng, rows=rows, capacity=rows, vocab=_VOCABULARY, temperature=0.8, top_p=0.95
+        rng, rows=at.capacity, capacity=at.capacity, vocab=_VOCABULARY, temperature=0.8, top_p=0.95
     )
     sample.operands["state"].view(STATE).reshape(-1)["temperature"][::2] = 0
     return [
         *cases,
         norm(),
-        product(normed, model.hidden, _VOCABULARY, logits),
-        sample.with_operands(**shared, logits=logits),
+        product(at.normed, model.hidden, _VOCABULARY, logits),
+        sample.with_operands(rows=at.live, logits=logits),
     ]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a residual, how many live, and what a layer makes of them in between."""
+
+    live: Array
+    x: Array
+    normed: Array
+    gated: Array
+
+    @staticmethod
+    def of(model: Model, live: Array, x: Array) -> _Rows:
+        """Of a residual."""
+        return _Rows(
+            live, x, _bytes(len(x), 2 * model.hidden), _bytes(len(x), 2 * model.intermediate)
+        )
+
+    @property
+    def capacity(self) -> int:
+        """How many there may be."""
+        return len(self.x)
+
+
+def _selected(
+    rng: np.random.Generator, attending: Case, x: Array, lengths: Sequence[int]
+) -> tuple[Case, Case]:
+    """What selects rows of prompts, and their attention by themselves."""
+    lanes, (rows, width) = len(lengths), x.shape
+    queries = attending.operands["queries"]
+    elements = queries.shape[1]
+    selection = layer_cases.select_attending(
+        rng, rows=lanes, capacity=lanes, packed_capacity=rows, width=width, elements=elements,
+        dtype=_F16,
+    )  # fmt: skip
+    selection = selection.with_operands(
+        query_length=np.array(lengths, np.int32),
+        sample=(np.arange(lanes)[::-1] % 2 == 0).astype(np.int32),
+        x=x, out=_poison((lanes, width), np.float32),
+        out_queries=_poison((lanes, elements), np.uint16),
+        **{name: attending.operands[name] for name in ("queries", "positions", "slot")},
+    )  # fmt: skip
+    chosen, given = selection.operands, attending.operands
+    operands = {n: a for n, a in given.items() if n not in ("lanes", "query_length")}
+    operands |= {
+        "rows": chosen["selected_rows"], "queries": chosen["out_queries"],
+        "positions": chosen["out_positions"], "slot": chosen["out_slot"],
+        "out": _bytes(lanes, given["out"].shape[1]),
+    }  # fmt: skip
+    integers = {**attending.integers, "capacity": lanes, "lane_capacity": 0}
+    return selection, Case(attending.kernel, operands, integers, attending.floats)
 
 
 def _poison(shape: tuple[int, ...], dtype: type[np.generic]) -> Array:

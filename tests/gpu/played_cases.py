@@ -18,7 +18,7 @@ from tests.gpu.expectations import expected
 from tests.gpu.placing import Placed
 from tests.gpu.run_cases import main
 from tests.gpu.trials import Run
-from tests.native.cuda_cases import values
+from tests.native.cuda_cases import are_f16, values
 from tests.native.launches import Array, Case
 from tests.native.packings import BF16_FORMAT, to_bf16, to_f16
 
@@ -74,7 +74,7 @@ def _encoded(case: Case, name: str, before: Array, exact: Array) -> Array:
     form = case.integers[kind] if kind in (FORMAT, OUT_FORMAT) else None
     if form == BF16_FORMAT:
         bits = to_bf16(exact)
-    elif kind == "f16":
+    elif are_f16(case, name, before):
         bits = to_f16(exact)
     else:
         return exact

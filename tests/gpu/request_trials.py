@@ -59,6 +59,12 @@ def _selected(rng: np.random.Generator, capacity: int, packed: int, width: int) 
     return live(rng, random_lanes.selected(rng, capacity, packed, width))
 
 
+def _attending(
+    rng: np.random.Generator, capacity: int, packed: int, width: int, elements: int
+) -> Case:
+    return live(rng, random_lanes.attending(rng, capacity, packed, width, elements, _F16))
+
+
 def _page(rng: np.random.Generator, kernel: str, dtype: int, elements: int) -> Case:
     capacity = int(rng.choice([1, 3, 7, 40]))
     case = request_cases.page_copy(
@@ -133,6 +139,10 @@ def trials() -> dict[str, Build]:
         one[f"select_last {capacity}"] = partial(
             _selected, capacity=capacity, packed=packed, width=width
         )
+        for elements in (1024, 77):
+            one[f"select_attending {capacity}x{elements}"] = partial(
+                _attending, capacity=capacity, packed=packed, width=width, elements=elements
+            )
     for dtype, elements in _ROWS:
         for kernel in ("save_page", "load_page"):
             one[f"{kernel} {dtype}x{elements}"] = partial(

@@ -29,7 +29,7 @@ LAYER = [
     "linear_silu_mul",
     "linear",
 ]
-FEED_FORWARD = 3  # launches at a layer's end
+ATTENDING = 5  # launches from a layer's attention on
 ADMISSION = ["initialize_requests", "initialize_sampling", "scatter_i32", "scatter_i32"]
 
 
@@ -46,8 +46,8 @@ def test_the_runtime_accepts_manifest_and_contract(
 def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: str) -> None:
     found = captured(variant)
     layers = VARIANTS[variant].layers * LAYER
-    # After the last attention only rows that sample go on.
-    selecting = [*layers[:-FEED_FORWARD], "select_last", *layers[-FEED_FORWARD:]]
+    # What the last layer caches is of all rows, what it computes of those that sample.
+    selecting = [*layers[:-ATTENDING], "select_attending", *layers[-ATTENDING:]]
     tail = ["rms_norm", "linear", "sample_processed", "count_sampled", "commit"]
     assert found.kernels("initialize.b3") == ADMISSION
     for packed in EXTENTS.prefill:
@@ -82,6 +82,33 @@ def test_the_launches_are_those_of_the_architecture(captured: Capture, variant: 
             "select_last",
             *tail,
         ]
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize(
+    ("program", "lanes"), [("prefill.p2", 2), ("prefill.p40", 3), ("mixed.b3p40", 3)]
+)
+def test_rows_that_nobody_samples_end_in_the_last_layer_s_cache(
+    captured: Capture, variant: str, program: str, lanes: int
+) -> None:
+    found = captured(variant)
+    (selection,) = found.launches(program, "select_attending")
+    selected = found.operands(selection)
+    joint = found.buffer(f"{program}/qkv")
+    assert found.attributes(selection)["elements"] == joint.shape[-1]
+    *others, last = found.launches(program, "attention")
+    operands = found.operands(last)
+    assert operands["rows"] == selected["selected_rows"]
+    assert operands["qkv"] == selected["out_queries"]
+    assert operands["positions"] == selected["out_positions"]
+    assert operands["slot"] == selected["out_slot"]
+    assert found.attributes(last)["capacity"] == lanes
+    # And everything after it: the output projection is added to the selected rows.
+    output, down, head = map(found.operands, found.launches(program, "linear")[-3:])
+    assert output["out"] == down["out"] == selected["out"]
+    assert {o["rows"] for o in (output, down, head)} == {selected["selected_rows"]}
+    packed = found.program(program).packed_token_capacity
+    assert {found.attributes(other)["capacity"] for other in others} <= {packed}
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))

@@ -105,15 +105,52 @@ def test_attention_knows_the_lanes_where_they_have_several_rows(recorded: Record
     for program in manifest.programs:
         kernels = {launch.kernel.name for launch in program.launches}
         assert not kernels & {"attention", "rope_and_cache"}
-        for launch in program.launches:
-            if launch.kernel.name != "attention_f16":
-                continue
-            names = [operand.name for operand in launch.kernel.operands]
-            given = [launch.operands[names.index(n)] for n in ("lanes", "query_length")]
-            several = not program.name.startswith("decode")
-            assert [operand is not None for operand in given] == [several] * 2
+        attending = [x for x in program.launches if x.kernel.name == "attention_f16"]
+        for launch in attending:
+            given = [operand(launch, name) for name in ("lanes", "query_length")]
+            # In the last layer of a prompt each row that samples attends by itself.
+            alone = launch is attending[-1] and not program.name.startswith("scored")
+            several = not program.name.startswith("decode") and not alone
+            assert [place is not None for place in given] == [several] * 2
             lanes = launch.integers[launch.kernel.integers.index("lane_capacity")]
             assert lanes == (program.batch_capacity if several else 0)
+            capacity = launch.integers[0]
+            assert capacity == (
+                program.packed_token_capacity if several else program.batch_capacity
+            )
+
+
+def test_queries_of_the_rows_that_sample_reach_their_attention(recorded: Record) -> None:
+    made = recorded("llama")
+    seen = 0
+    for program in decode_manifest(made.manifest()).programs:
+        for before, selecting, after in zip(
+            program.launches, program.launches[1:], program.launches[2:], strict=False
+        ):
+            if selecting.kernel.name != "select_attending":
+                continue
+            seen += 1
+            assert before.kernel.name == "rope_and_cache_f16"
+            assert after.kernel.name == "attention_f16"
+            assert place(selecting, "queries") == place(before, "queries")
+            for out, name in (
+                ("selected_rows", "rows"), ("out_queries", "queries"),
+                ("out_positions", "positions"), ("out_slot", "slot"),
+            ):  # fmt: skip
+                assert place(selecting, out) == place(after, name)
+    assert seen == 3  # two programs of prompts, a mixed one
+
+
+def operand(launch: m.Launch, name: str) -> m.Operand | None:
+    """An operand by its name."""
+    return launch.operands[[one.name for one in launch.kernel.operands].index(name)]
+
+
+def place(launch: m.Launch, name: str) -> tuple[int, int]:
+    """Where an operand lies: buffer and first byte."""
+    found = operand(launch, name)
+    assert found is not None
+    return found.buffer, found.byte_offset
 
 
 def test_scratch_is_memory_of_its_launch_alone_and_counters_are_shared(recorded: Record) -> None:

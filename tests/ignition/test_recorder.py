@@ -11,7 +11,7 @@ from helios.kernels.catalogue import ActivationFormat
 from helios.schema import contract_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture import ops
-from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
+from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.capture.target import CPU
@@ -74,8 +74,7 @@ def test_a_launch_is_recorded_in_catalogue_order(scene: Scene) -> None:
     norm = scene.recorder.buffers.weight("norm", pb.DTYPE_F32, pb.PACKING_PLAIN, (WIDTH,))
     tokens = scene.recorder.staged_input("tokens", pb.DTYPE_I32, (ROWS,))
     rows = Rows(scene.count, ROWS)
-    at = RowBinding(rows, tokens, tokens, tokens)
-    hidden = ops.embed(scene.program, "h", at, Matrix(embedding, 50, WIDTH))
+    hidden = ops.embed(scene.program, "h", rows, tokens, Matrix(embedding, 50, WIDTH))
     normed = ops.rms_norm(
         scene.program, "x", rows, hidden, norm, epsilon=1e-5, form=ActivationFormat.BF16
     )
@@ -257,8 +256,8 @@ def test_an_operand_may_begin_inside_its_buffer(scene: Scene) -> None:
         "embedding", pb.DTYPE_F32, pb.PACKING_TILE16_F32, (50, WIDTH)
     )
     norm = scene.recorder.buffers.weight("norm", pb.DTYPE_F32, pb.PACKING_PLAIN, (WIDTH,))
-    at = RowBinding(Rows(scene.count, ROWS), tokens, tokens, tokens)
-    hidden = ops.embed(scene.program, "h", at, Matrix(embedding, 50, WIDTH))
+    rows = Rows(scene.count, ROWS)
+    hidden = ops.embed(scene.program, "h", rows, tokens, Matrix(embedding, 50, WIDTH))
 
     def normed(role: str, start: int, rows: int) -> None:
         part = hidden.from_row(start)

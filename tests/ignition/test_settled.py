@@ -35,7 +35,17 @@ def test_operands_that_the_launch_before_does_not_write_are_settled(recorded: Re
     for launch in rotations:
         assert launch.settled >= PLACES
         assert "qkv" not in launch.settled
+    # What selects rows says where they lie.
+    selected = [launch for launch in attentions if "rows" not in launch.settled]
+    assert {launch.integers["capacity"] for launch in selected} == {2, 3}
     for launch in attentions:
+        assert launch.selected == (launch in selected)
+    for launch in selected:
+        assert not {"positions", "slot", "queries"} & launch.settled
+        assert launch.settled >= {"page_table", "k_plane", "v_plane"}
+    for launch in attentions:
+        if launch in selected:
+            continue
         assert launch.settled >= PLACES
         assert not {"queries", "k_plane", "v_plane"} & launch.settled
     # Before a program's first launch comes what stages its inputs, which doesn't wait.

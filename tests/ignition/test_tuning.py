@@ -69,7 +69,7 @@ def test_each_program_that_multiplies_has_a_producer(cores: tuple[Path, Path]) -
         assert {"linear", "linear_silu_mul"}.isdisjoint(kernels(program))
         # Query, output, down and the head, and the gated projection: a launch a shape, and another
         # for the last layer's where only rows that sample have one.
-        selects = "select_last" in kernels(program) and not name.startswith("scored")
+        selects = "select_attending" in kernels(program)
         assert kernels(producer).count("tune_linear_silu_mul") == 1 + selects
         assert set(kernels(producer)) == {"tune_linear", "tune_linear_silu_mul"}
         assert program.tuned == tuple(

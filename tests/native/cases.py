@@ -19,6 +19,7 @@ from tests.native.layer_cases import (
     linear_silu_mul,
     rms_norm,
     rope_and_cache,
+    select_attending,
     select_last,
 )
 from tests.native.packings import (
@@ -102,6 +103,10 @@ def every_kernel() -> dict[str, Callable[[np.random.Generator], Case]]:
             made[name] = partial(
                 page_copy, kernel=kernel, rows=4, capacity=4, elements=77, dtype=dtype
             )
+        made[f"select_attending_{dtype}"] = partial(
+            select_attending, rows=5, capacity=5, packed_capacity=10, width=7, elements=9,
+            dtype=dtype,
+        )  # fmt: skip
         name = "copy_rows" if dtype == 7 else f"copy_rows_{dtype}"
         made[name] = partial(copy_rows, rows=4, capacity=4, elements=77, dtype=dtype, count=9)
     for format_, width in (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from helios.kernels.catalogue import BY_NAME
-from helios.kernels.operand_types import FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
+from helios.kernels.operand_types import DTYPE, FORMAT, OPERAND_TYPES, OUT_FORMAT, PACKING
 from helios.runtime.manifest import DType
 from helios.runtime.reference.kernels import KERNELS
 from helios.runtime.reference.unpack import PackedMatrix
@@ -153,9 +153,16 @@ def values(case: Case, name: str, array: Array) -> F32 | Array:
         form = case.integers[kind]
         rows = array.reshape(case.integers["capacity"], -1)
         return decode(rows, form, rows.shape[1] // row_nbytes(form, 1)).reshape(-1)
-    if kind == "f16":
+    if are_f16(case, name, array):
         return from_f16(array.reshape(-1))
     return array.reshape(-1)
+
+
+def are_f16(case: Case, name: str, array: Array) -> bool:
+    """Whether an operand's elements are f16 to compute with; where a launch only copies elements of
+    some type, bits that other launches compute with are given as such, u16."""
+    kind = OPERAND_TYPES[case.kernel][name]
+    return kind == "f16" or (kind == DTYPE and array.dtype == np.uint16)
 
 
 def expected(case: Case) -> dict[str, Array]:

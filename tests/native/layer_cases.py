@@ -22,6 +22,7 @@ from tests.native.packings import (
     to_bf16,
     to_f16,
 )
+from tests.native.request_cases import ELEMENTS
 from tests.native.states import STATE as STATE
 from tests.native.states import i32
 
@@ -253,3 +254,24 @@ def select_last(
     }
     attributes = {"capacity": capacity, "packed_capacity": packed_capacity, "width": width}
     return Case("select_last", operands, attributes)
+
+
+def select_attending(
+    rng: np.random.Generator, *, elements: int, dtype: int, packed_capacity: int, **extents: int
+) -> Case:
+    """`select_last` of rows that have yet to attend: queries are any bytes."""
+    case = select_last(rng, packed_capacity=packed_capacity, **extents)
+    capacity = case.integers["capacity"]
+    element = np.dtype(ELEMENTS[dtype])
+    queries = rng.integers(0, 256, (packed_capacity, elements * element.itemsize), np.uint8)
+    operands: dict[str, Array] = {
+        **case.operands,
+        "queries": queries.view(element),
+        "positions": rng.integers(-1, 1 << 20, packed_capacity).astype(np.int32),
+        "slot": rng.integers(-1, 1 << 20, packed_capacity).astype(np.int32),
+        "out_queries": np.full((capacity, elements), 7).astype(element),
+        "out_positions": np.full(capacity, -5, np.int32),
+        "out_slot": np.full(capacity, -5, np.int32),
+    }
+    attributes = {**case.integers, "elements": elements, "dtype": dtype}
+    return Case("select_attending", operands, attributes)

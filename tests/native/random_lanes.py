@@ -88,6 +88,21 @@ def selected(rng: np.random.Generator, capacity: int, packed: int, width: int) -
     case = layer_cases.select_last(
         rng, rows=capacity, capacity=capacity, packed_capacity=packed, width=width
     )
+    return _chosen(rng, case, capacity, packed)
+
+
+def attending(
+    rng: np.random.Generator, capacity: int, packed: int, width: int, elements: int, dtype: int
+) -> Case:
+    """The same, of rows that have yet to attend."""
+    case = layer_cases.select_attending(
+        rng, rows=capacity, capacity=capacity, packed_capacity=packed, width=width,
+        elements=elements, dtype=dtype,
+    )  # fmt: skip
+    return _chosen(rng, case, capacity, packed)
+
+
+def _chosen(rng: np.random.Generator, case: Case, capacity: int, packed: int) -> Case:
     lengths = rng.integers(0, max(2, 3 * packed // capacity), capacity)
     strange = rng.random(capacity) < 0.1
     lengths[strange] = rng.choice([-(2**31), -1, 0, packed, packed + 1], strange.sum())

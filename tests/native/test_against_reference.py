@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helios.runtime.reference.sampling_rows import SAMPLING_ROW
-from tests.native import request_cases, sampling
+from tests.native import layer_cases, request_cases, sampling
 from tests.native.harness import INSTRUCTION_SETS, Array, Case, run
 from tests.native.reference import by_reference
 
@@ -73,6 +73,30 @@ def copying_kernels(draw: st.DrawFn) -> Case:
     )  # fmt: skip
     names = draw(st.sets(st.sampled_from(["slot", "endpoint", "row", "page_table"])))
     return fill(draw, case, *sorted(names))
+
+
+@st.composite
+def selecting_kernels(draw: st.DrawFn) -> Case:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    extents: dict[str, Any] = {
+        "rows": draw(st.integers(-1, 6)),
+        "capacity": draw(st.integers(1, 5)),
+        "packed_capacity": draw(st.integers(1, 12)),
+        "width": draw(st.integers(1, 9)),
+    }
+    if draw(st.booleans()):
+        case = layer_cases.select_last(rng, **extents)
+    else:
+        dtype = draw(st.sampled_from(sorted(request_cases.ELEMENTS)))
+        elements = draw(st.integers(1, 40))
+        case = layer_cases.select_attending(rng, elements=elements, dtype=dtype, **extents)
+    return fill(draw, case, *draw(st.sets(st.sampled_from(["query_length", "sample"]))))
+
+
+@no_deadline
+@given(case=selecting_kernels(), threads=st.integers(1, 3))
+def test_selected_rows(case: Case, threads: int) -> None:
+    check(case, threads=threads)
 
 
 @st.composite

@@ -155,6 +155,8 @@ def test_an_absent_operand_is_refused_unless_optional(name: str) -> None:
         ("load_page", {"elements": 0}, '"elements" is 0, must lie between 1'),
         ("load_page", {"dtype": 10}, '"dtype" is 10, must lie between 1 and 9'),
         ("copy_rows", {"dtype": 0}, '"dtype" is 0, must lie between 1 and 9'),
+        ("select_attending_7", {"dtype": 10}, '"dtype" is 10, must lie between 1 and 9'),
+        ("select_attending_7", {"elements": 0}, '"elements" is 0, must lie between 1'),
         ("sample_processed", {"stride": 1042}, '"stride" is 1042, must be at least vocab'),
         ("initialize_sampling", {"vocab": 0}, '"vocab" is 0, must lie between 1'),
         ("count_sampled", {"vocab": 0}, '"vocab" is 0, must lie between 1'),

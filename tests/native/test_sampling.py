@@ -1,4 +1,4 @@
-"""`sample` and `select_last` against numpy; the random numbers against published vectors."""
+"""`sample` and what selects rows against numpy; the random numbers against published vectors."""
 
 from __future__ import annotations
 
@@ -176,6 +176,26 @@ def test_select_last(threads: int) -> None:
     assert got["selected_lane"].tolist() == [0, 4, -5, -5, -5, -5, -5]
     np.testing.assert_array_equal(got["out"][:2], case.operands["x"][[2, 7]])
     np.testing.assert_array_equal(got["out"][2:], case.operands["out"][2:])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_select_attending(threads: int) -> None:
+    case = layer_cases.select_attending(
+        np.random.default_rng(8), rows=4, capacity=5, packed_capacity=9, width=5, elements=3,
+        dtype=7,
+    ).with_operands(
+        query_length=np.array([3, 2, 0, 4, 1], np.int32),
+        sample=np.array([1, 0, 1, 1, 1], np.int32),
+    )  # fmt: skip
+    got = run(case, INSTRUCTION_SETS[0], threads=threads)
+    assert got["selected_rows"].tolist() == [2]
+    assert got["selected_lane"].tolist() == [0, 3, -5, -5, -5]
+    for out, source in (
+        ("out", "x"), ("out_queries", "queries"), ("out_positions", "positions"),
+        ("out_slot", "slot"),
+    ):  # fmt: skip
+        assert got[out][:2].tobytes() == case.operands[source][[2, 8]].tobytes(), out
+        assert got[out][2:].tobytes() == case.operands[out][2:].tobytes(), out
 
 
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)

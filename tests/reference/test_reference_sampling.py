@@ -15,6 +15,7 @@ from helios.runtime.reference.sampling import (
     log_probability,
     pick,
     sample,
+    select_attending,
     select_last,
 )
 from helios.runtime.reference.state import REQUEST_STATE
@@ -185,6 +186,27 @@ def test_select_last_skips_lanes_without_rows() -> None:
     # Lane 1 has no rows; lane 2's would end past the packed rows.
     assert selected_rows[0] == 1
     assert out[0] == 1
+
+
+def test_select_attending_also_takes_queries_and_places() -> None:
+    lanes, packed, width, elements = 4, 9, 3, 2
+    x, queries = np.arange(packed * width, dtype="f4"), np.arange(packed * elements, dtype="f4")
+    places = np.arange(packed, dtype=np.int32)
+    selected_rows, selected_lane = np.zeros(1, np.int32), np.full(lanes, -5, np.int32)
+    out, out_queries = np.full(lanes * width, -5, "f4"), np.full(lanes * elements, -5, "f4")
+    out_positions, out_slot = np.full(lanes, -5, np.int32), np.full(lanes, -5, np.int32)
+    select_attending(
+        np.array([3], np.int32), np.array([2, 3, 1, 4], np.int32), np.array([1, 0, 1, 1], np.int32),
+        x, queries, 100 + places, 50 - places, selected_rows, selected_lane, out, out_queries,
+        out_positions, out_slot,
+        capacity=lanes, packed_capacity=packed, width=width, elements=elements, dtype=9,
+    )  # fmt: skip
+    assert selected_rows[0] == 2
+    assert selected_lane.tolist() == [0, 2, -5, -5]
+    assert out.tolist() == [3, 4, 5, 15, 16, 17, *[-5] * 6]
+    assert out_queries.tolist() == [2, 3, 10, 11, *[-5] * 4]
+    assert out_positions.tolist() == [101, 105, -5, -5]
+    assert out_slot.tolist() == [49, 45, -5, -5]
 
 
 def test_not_a_number_never_wins() -> None:

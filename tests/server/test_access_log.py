@@ -171,12 +171,12 @@ def _logging_server(core: Path, *options: str, **environment: str) -> Iterator[S
             process.kill()
 
 
-def _ended(server: ServerProcess) -> list[str]:
-    """The lines of a server that is asked to end."""
+def _ended(server: ServerProcess, status: int = 0) -> list[str]:
+    """The lines of a server that is asked to end, and does with this status."""
     server.process.send_signal(signal.SIGTERM)
     assert server.process.stderr is not None
     lines = server.process.stderr.read().splitlines()
-    assert server.process.wait(DEADLINE_S) == 0
+    assert server.process.wait(DEADLINE_S) == status
     return lines
 
 
@@ -218,8 +218,10 @@ def test_a_worker_that_fails_says_so_in_the_same_form(core_folder: Path) -> None
         health = server.http.get("/health")
         while health.status_code == 200:
             health = server.http.get("/health")
-        lines = _ended(server)
-    assert all(json.loads(line)["process"] == "http" for line in lines)
+        lines = [json.loads(line) for line in _ended(server, status=1)]
+    assert all(line["process"] == "http" for line in lines)
+    assert lines[-1]["level"] == "error"
+    assert "this server's model had failed: model worker: " in lines[-1]["message"]
     ended = run_cli("serve", "absent", "--accept", "x", "--log-format", "json")
     assert ended.returncode == 2
     (line,) = map(json.loads, ended.stderr.splitlines())

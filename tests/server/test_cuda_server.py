@@ -115,6 +115,7 @@ def test_a_start_that_fails_is_told_in_a_line(cuda_folder: Path, fails: str, lin
         check=False,
     )
     assert done.returncode == 2
+    assert done.stdout == "", "a refusal isn't preceded by a promise"
     told = done.stderr.splitlines()[-1]
     assert re.fullmatch(line, told), done.stderr
 
@@ -146,4 +147,6 @@ def test_a_gpu_that_fails_makes_the_server_say_why(
         health = server.http.get("/health")
         assert health.status_code == 500
         assert reason in health.text
-        assert server.terminate() in (0, 1)
+        assert server.terminate() == 1, "who manages processes is told, too"
+    told = log.read_text().splitlines()[-1]
+    assert re.search(f"error http: this server's model had failed: .*{reason}", told)

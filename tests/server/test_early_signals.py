@@ -16,7 +16,8 @@ from tests.server.real import DEADLINE_S, NAMESPACE
 
 SERVE = ("serve", "--accept", NAMESPACE, "--port", "0", "--threads", "1")
 
-# Sends this process signals as soon as it has said that it listens, in the midst of its start.
+# Sends this process signals in the midst of its start, when it imports what HTTP needs (LOADING),
+# or as soon as it has said that it listens.
 INTERRUPTED = """
 import os, signal, sys
 from helios import cli_serve
@@ -24,11 +25,19 @@ from helios.cli import main
 
 # Whoever starts tests in the background lets them ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if LOADING and name == "helios.server.serving":
+            for number in NUMBERS:
+                os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Interrupting())
 said = cli_serve._report
 
 def report(line):
     said(line)
-    if line.startswith("listening"):
+    if not LOADING and line.startswith("listening"):
         for number in NUMBERS:
             os.kill(os.getpid(), number)
 
@@ -65,13 +74,23 @@ def ended(command: Sequence[str], **options: object) -> subprocess.CompletedProc
     )
 
 
+def interrupted(numbers: Sequence[int], *, loading: bool) -> str:
+    """The script that sends these signals."""
+    return INTERRUPTED.replace("NUMBERS", str(list(numbers))).replace("LOADING", str(loading))
+
+
+@pytest.mark.parametrize("loading", [True, False])
 @pytest.mark.parametrize("names", ["SIGINT", "SIGTERM", "SIGINT SIGINT"])
-def test_signals_after_listening_are_a_clean_end(core_folder: Path, names: str) -> None:
+def test_signals_while_it_loads_and_later_are_a_clean_end(
+    core_folder: Path, names: str, loading: bool
+) -> None:
     numbers = [int(signal.Signals[name]) for name in names.split()]
-    script = INTERRUPTED.replace("NUMBERS", str(numbers))
-    done = ended(["-c", script, *SERVE, str(core_folder)])
+    done = ended(["-c", interrupted(numbers, loading=loading), *SERVE, str(core_folder)])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("listening on ")
+    if loading:
+        assert not done.stdout, "what isn't loaded yet may still be refused"
+    else:
+        assert done.stdout.startswith("listening on ")
     assert "Traceback" not in done.stderr
 
 
@@ -112,8 +131,8 @@ def without(*descriptors: int) -> list[str]:
 def test_a_server_serves_without_standard_streams(
     core_folder: Path, tmp_path: Path, descriptors: tuple[int, ...]
 ) -> None:
-    """It is asked to end in the midst of its start: what it says is in no connection."""
-    script = INTERRUPTED.replace("NUMBERS", f"[{int(signal.SIGTERM)}]")
+    """It is asked to end as soon as it listens: what it says is in no connection."""
+    script = interrupted([int(signal.SIGTERM)], loading=False)
     (tmp_path / "interrupted.py").write_text(script)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])

@@ -16,7 +16,7 @@ from helios.server.listeners import listen
 from helios.worker.launch import start
 from helios.worker.options import WorkerOptions
 from helios.worker.order import encode_order, receive_order, send_order
-from tests.server.real import DEADLINE_S, NAMESPACE, ServerProcess, server_process
+from tests.server.real import DEADLINE_S, NAMESPACE, ServerProcess, run_cli, server_process
 
 # Runs the command line with a worker process that is looked at when it is started, and at the end.
 WATCHED = """
@@ -172,6 +172,23 @@ def test_a_core_that_isnt_accepted_ends_the_server(core_folder: Path) -> None:
     _, last, errors = watched("serve", core_folder, "--accept", NAMESPACE + "?", "--port", 0)
     assert last == "ended 2 True"
     assert f"{NAMESPACE}?" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--target", "riscv"], "riscv"),
+        (["--isa", "sse9"], "sse9"),
+    ],
+)
+def test_what_the_worker_refuses_is_no_start(
+    core_folder: Path, options: list[str], said: str
+) -> None:
+    """The HTTP process takes these for good; who reads "listening" may rely on it."""
+    done = run_cli("serve", core_folder, "--accept", NAMESPACE, "--port", 0, *options)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("host", ["..", "localhost.."])

@@ -50,7 +50,7 @@ def main(mode: str, descriptors: str) -> int:
     rules = PARTIAL_PAGES.rules if mode == "reuses" else NO_RULES
     shape = geometry(pages=64, slots=8, history=rules)
     model = DyingModel(geometry()) if mode == "dies" else FakeModel(shape)
-    if mode == "breaks":
+    if mode.startswith("breaks"):
         model.breaks_at = 3
     channel.send([WorkerReady("fake", 8, 0, 64, 1 << 16, 4, 40, 16, {"load": 1.0})])
     if mode == "unsound":
@@ -61,6 +61,8 @@ def main(mode: str, descriptors: str) -> int:
     try:
         worker.run()
     finally:
+        if mode == "breaks and stays":
+            channel.receive(block=True)
         channel.close()
     return 0
 

@@ -224,6 +224,21 @@ def test_a_failing_device_is_told_to_every_request() -> None:
     run(scenario())
 
 
+def test_a_failed_device_is_known_before_its_worker_has_ended() -> None:
+    async def scenario() -> None:
+        async with started("breaks and stays") as client:
+            await client.ready()
+            await gather(client, 1)
+            assert "the program broke" in str(client.failure)
+            assert client._process.poll() is None
+            with pytest.raises(ExecutionError, match="the program broke"):
+                await client.statistics()
+            client._process.kill()
+        assert "the program broke" in str(client.failure)
+
+    run(scenario())
+
+
 def test_garbage_from_the_worker_is_a_typed_failure() -> None:
     async def scenario() -> None:
         async with started("garbage") as client:

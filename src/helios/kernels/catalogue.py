@@ -218,6 +218,12 @@ CATALOGUE: Final[tuple[KernelSpec, ...]] = (
         "capacity lane_capacity q_heads kv_heads head_dim page_tokens table_pages window format",
         "scale",
     ),
+    _kernel(
+        "select_attending",
+        "rows:r query_length:r sample:r x:r queries:r positions:r slot:r selected_rows:w"
+        " selected_lane:w out:w out_queries:w out_positions:w out_slot:w",
+        "capacity packed_capacity width elements dtype",
+    ),
     _kernel("weigh", "rows:r x:r weight:r out:w squares:w", "capacity width format block blocks"),
     _kernel(
         "linear_weighed",

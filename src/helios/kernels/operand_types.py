@@ -86,6 +86,10 @@ OPERAND_TYPES: Final[Mapping[str, Mapping[str, str]]] = {
         "i32: rows positions slot lanes query_length page_table; f16: queries k_plane v_plane;"
         f" {FORMAT}: out"
     ),
+    "select_attending": _types(
+        "i32: rows query_length sample positions slot selected_rows selected_lane out_positions"
+        f" out_slot; f32: x out; {DTYPE}: queries out_queries"
+    ),
     "weigh": _types(f"i32: rows; f32: x weight squares; {FORMAT}: out"),
     "linear_weighed": _types(f"{_LINEAR} squares"),
     "linear_silu_mul_weighed": _types(f"{_SILU}; f32: squares"),

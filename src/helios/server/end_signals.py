@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT of a server's first process, from when it says that it listens to its end.
+"""SIGTERM and SIGINT of a server's first process, from when its core is open to its end.
 
-Whoever reads that line may ask the server to end at once, while what HTTP needs is still being
-loaded: such a signal waits for whoever serves. The handlers stay until everything has ended, so
+The server may be asked to end while the model and what HTTP needs are still being loaded: such a
+signal waits for whoever serves. The handlers stay until everything has ended, so
 that none of these signals ends the process by itself.
 """
 

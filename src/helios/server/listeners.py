@@ -35,6 +35,12 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return listener
 
 
+def url_of(listener: socket.socket, *, tls: bool) -> str:
+    """What clients reach it by."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def beside(listener: socket.socket) -> socket.socket:
     """Another socket for a shared listener's address. It is given connections once somebody
     listens on it, and keeps what waits for it as long as any process has it open. Raises OSError

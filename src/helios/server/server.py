@@ -2,13 +2,13 @@
 
 Start-up overlaps: the command starts the worker process before this module is even imported. Then
 the listener is up, so that clients wait instead of failing; while the worker loads its libraries
-and the model this process opens the core, says that it listens, and loads what HTTP needs
-(`serving`). So what this module imports itself is kept small: the worker waits for what it is to
-serve.
+and the model this process opens the core and loads what HTTP needs (`serving`). So what this module
+imports itself is kept small: the worker waits for what it is to serve.
 """
 
 from __future__ import annotations
 
+import logging
 import resource
 from collections.abc import Callable
 from dataclasses import field
@@ -18,11 +18,13 @@ from helios.dataclass import dataclass
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 from helios.server.end_signals import EndSignals
-from helios.server.listeners import listen
+from helios.server.listeners import listen, url_of
 from helios.server.options import HttpOptions
 from helios.server.options.tls import tls_context
 from helios.worker.launch import LaunchedWorker, start
 from helios.worker.options import WorkerOptions
+
+_log = logging.getLogger(__name__)
 
 # Open files of an HTTP process beside clients' connections; generous.
 _OTHER_FILES: Final = 256
@@ -70,9 +72,10 @@ class Server:
         self._report = report
         self._worker = worker
 
-    def start(self) -> None:
-        """Serves until SIGTERM or SIGINT. Raises HeliosError if the address can't be had, the
-        certificate's files or the core can't be used, or the model can't be loaded."""
+    def start(self) -> HeliosError | None:
+        """Serves until SIGTERM or SIGINT; why the model couldn't serve any more, if it failed
+        before. Raises HeliosError if the address can't be had, the certificate's files or the core
+        can't be used, or the model can't be loaded."""
         options = self._options
         tls = options.http.tls
         if tls is not None:
@@ -90,14 +93,12 @@ class Server:
             from helios.server.opening import open_for_serving
 
             core = open_for_serving(options.worker)
-            host, port = listener.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            scheme = "http" if tls is None else "https"
             signals.take()
-            self._report(f"listening on {scheme}://{shown}:{port}")
+            # Not yet that it listens: the worker may still refuse the core or the machine.
+            _log.debug("loading %s for %s", options.worker.core, url_of(listener, tls=bool(tls)))
             from helios.server.serving import serve
 
-            serve(core, worker, listener, self._report, options, signals)
+            return serve(core, worker, listener, self._report, options, signals)
 
 
 def allow_open_files(connections: int) -> None:

@@ -21,7 +21,8 @@ from helios.runtime.sampling_rules import sampling_rules
 from helios.server.app import build_app
 from helios.server.end_signals import EndSignals
 from helios.server.http_server import HttpServer
-from helios.server.lifecycle import Lifecycle, WorkerClient
+from helios.server.lifecycle import Lifecycle, Phase, WorkerClient
+from helios.server.listeners import url_of
 from helios.server.liveness import DeviceWatch, follow
 from helios.server.loading import Loading, load
 from helios.server.options_in_force import options_in_force
@@ -45,10 +46,10 @@ def serve(
     report: Callable[[str], None],
     options: ServerOptions,
     signals: EndSignals,
-) -> None:
-    """Serves on `listener` until a signal, then ends the worker. Raises HeliosError if frontend or
-    model can't be loaded."""
-    asyncio.run(_serve(core, worker, listener, report, options, signals))
+) -> HeliosError | None:
+    """Serves on `listener` until a signal, then ends the worker; why the model couldn't serve any
+    more, if it failed before. Raises HeliosError if frontend or model can't be loaded."""
+    return asyncio.run(_serve(core, worker, listener, report, options, signals))
 
 
 async def _serve(
@@ -58,7 +59,7 @@ async def _serve(
     report: Callable[[str], None],
     options: ServerOptions,
     signals: EndSignals,
-) -> None:
+) -> HeliosError | None:
     loop = asyncio.get_running_loop()
     client = await ModelClient.attach(worker, options.http_workers)
     others = None
@@ -75,7 +76,10 @@ async def _serve(
             when_stopped=None if others is None else others.stop,
         )
         with signals.obeyed_by(partial(loop.call_soon_threadsafe, http.stop)):
-            loading = asyncio.create_task(_load(lifecycle, core, client, report, options, others))
+            url = url_of(listener, tls=options.http.tls is not None)
+            loading = asyncio.create_task(
+                _load(lifecycle, core, client, report, options, others, url)
+            )
             loading.add_done_callback(http.stop_after_failure)
             following = asyncio.create_task(follow(client, watch), name="helios device watch")
             await http.run_on(listener)
@@ -86,10 +90,13 @@ async def _serve(
             if others is not None:
                 # They were told to stop with this one, and end when their own answers have.
                 await others.end(http.times.backstop)
+            failed = lifecycle.error
             # The device's work isn't cut off with the connections: who owns it says when it's done.
             patience = _HURRIED_DRAIN_S if http.hurried else _DRAIN_S
             http.hurry.clear()
             await client.close(patience, http.hurry)
+            # Whoever is killed here, or ends well, has not failed.
+            return failed or (client.failure if (worker.process.returncode or 0) > 0 else None)
     finally:
         if others is not None:
             await others.end()
@@ -103,8 +110,10 @@ async def _load(
     report: Callable[[str], None],
     options: ServerOptions,
     others: OtherProcesses | None,
+    url: str,
 ) -> None:
-    """Loads and serves, in the other processes too, and says so."""
+    """Loads and serves, in the other processes too, and says so: where it listens once nothing can
+    be refused any more, so that the line is a promise."""
     permits = None if others is None else others.permits
     loading = Loading(core, options, permits, int(time.time()))
     model = await load(lifecycle, client, loading)
@@ -115,6 +124,9 @@ async def _load(
             where="--http-workers",
             remedy="Use fewer, or a larger --queue-capacity",
         )
+    if lifecycle.phase is Phase.DRAINING:
+        return  # told to end before it could serve
+    report(f"listening on {url}")
     contract = model.frontend.contract
     rules = sampling_rules(contract.model.graphs)
     for recommended in unapplied_recommendations(contract.defaults.sampling, rules):

@@ -246,6 +246,10 @@ class ModelClient:
                 self._hand_on(message)
         for recipient in waiting:
             recipient.deliver()
+        if failure is not None and self._ready.done():
+            # Who hears that a request has failed may ask how the server is at once, and a worker
+            # takes its time to end where a device doesn't answer.
+            self._fail(failure)
         return failure
 
     def _hand_on(self, message: _Handed) -> None:
@@ -262,6 +266,9 @@ class ModelClient:
             self._questions.answer(message)
 
     def _fail(self, failure: HeliosError) -> None:
+        """The first failure is the reason; what follows from it isn't."""
+        if self._failure is not None:
+            return
         self._failure = failure
         self._requests.fail(failure)
         self._questions.fail(failure)

@@ -212,6 +212,22 @@ def _copy_rows(a: Attributes) -> dict[str, Need]:
     }
 
 
+def _select_attending(a: Attributes) -> dict[str, Need]:
+    packed, selected = i32(a["packed_capacity"]), i32(a["capacity"])
+    dtype = _DTYPES[a["dtype"]]
+
+    def queries(rows: int) -> Need:
+        return Need(dtype, dense_nbytes(dtype, (rows, a["elements"])))
+
+    return {
+        **SAMPLING_RULES["select_last"](a),
+        **dict.fromkeys(("positions", "slot"), packed),
+        **dict.fromkeys(("out_positions", "out_slot"), selected),
+        "queries": queries(a["packed_capacity"]),
+        "out_queries": queries(a["capacity"]),
+    }
+
+
 _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "scatter_i32": _scatter_i32,
     "initialize_requests": _initialize_requests,
@@ -236,6 +252,7 @@ _RULES: Final[dict[str, Callable[[Attributes], dict[str, Need]]]] = {
     "copy_rows": _copy_rows,
     "rope_and_cache_bf16": partial(_rope_and_cache, dtype=pb.DTYPE_BF16),
     "attention_bf16": partial(_attention, dtype=pb.DTYPE_BF16),
+    "select_attending": _select_attending,
     "weigh": _weigh,
     "linear_weighed": _linear_weighed,
     "linear_silu_mul_weighed": _linear_silu_mul_weighed,

@@ -164,11 +164,20 @@ class LaneLengths:
 
 @dataclass(frozen=True)
 class RowBinding:
-    """Where the rows of a program stand: their tokens, positions and request slots (i32 each);
-    `lengths` where a lane has several."""
+    """Where the rows of a program stand: their positions and request slots (i32 each); `lengths`
+    where a lane has several."""
 
     rows: Rows
-    tokens: BufferHandle
     positions: BufferHandle
     slot: BufferHandle
     lengths: LaneLengths | None = None
+
+
+@dataclass(frozen=True)
+class AttendingRows:
+    """Rows that have yet to attend, their keys and values cached: where they stand, what the result
+    is added to (f32), and their queries as attention reads them."""
+
+    at: RowBinding
+    x: Activation
+    queries: BufferHandle

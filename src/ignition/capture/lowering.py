@@ -7,7 +7,7 @@ nodes of the result once its requests are compiled. Imports no compiler: lowerin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from helios.errors import ContractError
@@ -55,10 +55,14 @@ def lower(
     launches = program.launches
     lowered: list[LoweredLaunches] = []
     at = 0
+    written: set[int] = set()
     while at < len(launches):
         before = launches[lowered[-1].first : at] if lowered else []
-        first = _described(launches[at], kernels.architecture, settled(launches[at], before))
-        last, found = _fused(launches, at, first, kernels) or (at, None)
+        written |= _written(before)
+        first = _described(
+            launches[at], kernels.architecture, settled(launches[at], before), written
+        )
+        last, found = _fused(launches, at, first, kernels, written) or (at, None)
         if found is None:
             found = _single(
                 first, launches[at], kernels, cache, f"{program.message.name} launch {at}"
@@ -73,15 +77,20 @@ def settled(launch: RecordedLaunch, before: Sequence[RecordedLaunch]) -> frozens
     begin, don't write; none where no launch is before, because what stages inputs doesn't wait."""
     if not before:
         return frozenset()
-    written = {
-        use.buffer.index
-        for other in before
-        for use in other.uses
-        if use is not None and "w" in use.effect
-    }
+    written = _written(before)
     return frozenset(
         operand for operand, place in _places(launch).items() if place[0] not in written
     )
+
+
+def _written(launches: Sequence[RecordedLaunch]) -> set[int]:
+    """The buffers that they write."""
+    return {
+        use.buffer.index
+        for launch in launches
+        for use in launch.uses
+        if use is not None and "w" in use.effect
+    }
 
 
 def _single(
@@ -91,7 +100,7 @@ def _single(
     cache: dict[object, object],
     where: str,
 ) -> tuple[CudaKernel, ...]:
-    operands = (described.operands, described.settled)
+    operands = (described.operands, described.settled, described.selected)
     key = (launch.kernel.name, launch.integers, launch.floats, operands)
     known = cache.get(key)
     if known is None:
@@ -108,9 +117,14 @@ def _single(
 
 
 def _fused(
-    launches: Sequence[RecordedLaunch], at: int, first: CatalogueLaunch, kernels: Kernels
+    launches: Sequence[RecordedLaunch],
+    at: int,
+    first: CatalogueLaunch,
+    kernels: Kernels,
+    written: Set[int],
 ) -> tuple[int, tuple[CudaKernel, ...]] | None:
-    """The last launch of what the first fitting fusion takes from `at` on, and its kernels."""
+    """The last launch of what the first fitting fusion takes from `at` on, and its kernels.
+    `written`: buffers that launches before it write."""
     for fusion in kernels.fusions:
         window = launches[at : at + len(fusion.kernels)]
         if tuple(launch.kernel.name for launch in window) != tuple(fusion.kernels):
@@ -120,7 +134,9 @@ def _fused(
         found = fusion.lower(
             [
                 NeighbouringLaunch(
-                    _described(launch, kernels.architecture) if number else first,
+                    _described(launch, kernels.architecture, frozenset(), written)
+                    if number
+                    else first,
                     _places(launch),
                     unread,
                 )
@@ -133,9 +149,12 @@ def _fused(
 
 
 def _described(
-    launch: RecordedLaunch, architecture: Architecture, settled: frozenset[str] = frozenset()
+    launch: RecordedLaunch,
+    architecture: Architecture,
+    settled: frozenset[str],
+    written: Set[int],
 ) -> CatalogueLaunch:
-    spec = launch.kernel
+    spec, rows = launch.kernel, launch.uses[0]
     return CatalogueLaunch(
         spec.name,
         dict(zip(spec.integers, launch.integers, strict=True)),
@@ -143,6 +162,7 @@ def _described(
         frozenset(_places(launch)),
         architecture,
         settled,
+        rows is not None and rows.buffer.index in written,
     )
 
 

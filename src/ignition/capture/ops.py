@@ -20,7 +20,6 @@ from ignition.capture.handles import (
     Activation,
     BufferHandle,
     Matrix,
-    RowBinding,
     Rows,
 )
 from ignition.capture.program import ProgramRecorder
@@ -65,14 +64,16 @@ def input_format(matrix: Matrix, role: Role) -> ActivationFormat:
     return ActivationFormat.F32
 
 
-def embed(program: ProgramRecorder, role: str, at: RowBinding, table: Matrix) -> Activation:
-    """Rows of the embedding table, f32."""
-    out = program.activation(role, at.rows.capacity, table.width)
+def embed(
+    program: ProgramRecorder, role: str, rows: Rows, tokens: BufferHandle, table: Matrix
+) -> Activation:
+    """The rows of the embedding table that `tokens` (i32) name, f32."""
+    out = program.activation(role, rows.capacity, table.width)
     program.launch(
         "embed",
-        {"rows": at.rows.count, "tokens": at.tokens, "table": table.buffer, "out": out.buffer},
+        {"rows": rows.count, "tokens": tokens, "table": table.buffer, "out": out.buffer},
         {
-            "capacity": at.rows.capacity,
+            "capacity": rows.capacity,
             "vocab": table.outputs,
             "width": table.width,
             "packing": table.packing,

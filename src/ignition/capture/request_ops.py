@@ -1,7 +1,8 @@
 """The op layer of requests: admission, pending tokens, page-table deltas, scores, commit.
 
 Every function records one launch. These kernels read and write the persistent request state and
-the completion record; sampling is in `sampling_ops`, a model's arithmetic in `ops`.
+the completion record; which rows go on is in `selection_ops`, sampling in `sampling_ops`, a model's
+arithmetic in `ops`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from helios.schema import execution_pb2 as pb
-from ignition.capture.handles import Activation, BufferHandle, Rows
+from ignition.capture.handles import BufferHandle, Rows
 from ignition.capture.program import ProgramRecorder
 
 
@@ -40,15 +41,6 @@ class ScoredInputs:
 
     targets: BufferHandle
     wanted: BufferHandle
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The sampling lanes' last rows: how many, which lanes, and the rows (f32)."""
-
-    rows: Rows
-    lane: BufferHandle
-    x: Activation
 
 
 @dataclass(frozen=True)
@@ -173,17 +165,6 @@ def merge_pending(
     return out_tokens, out_positions
 
 
-def slice_rows(program: ProgramRecorder, rows: Rows, start: int, limit: int) -> Rows:
-    """The rows from `start` on, at most `limit`."""
-    count = program.workspace("rows", pb.DTYPE_I32, (1,))
-    program.launch(
-        "slice_rows",
-        {"rows": rows.count, "out": count},
-        {"capacity": rows.capacity, "start": start, "limit": limit},
-    )
-    return Rows(count, limit)
-
-
 def score_ranked(
     program: ProgramRecorder,
     rows: Rows,
@@ -210,34 +191,6 @@ def score_ranked(
         operands,
         {"capacity": rows.capacity, "vocab": sampled_tokens, "stride": logits.shape[-1]},
     )
-
-
-def select_last(
-    program: ProgramRecorder,
-    lanes: Lanes,
-    prompt: PromptLanes,
-    x: Activation,
-    packed_capacity: int,
-) -> Selection:
-    """The last packed row of each lane that samples, in lane order."""
-    capacity = lanes.rows.capacity
-    count = program.workspace("selected_rows", pb.DTYPE_I32, (1,))
-    lane = program.workspace("selected_lane", pb.DTYPE_I32, (capacity,))
-    out = program.activation("selected", capacity, x.width)
-    program.launch(
-        "select_last",
-        {
-            "rows": lanes.rows.count,
-            "query_length": prompt.query_length,
-            "sample": prompt.sample,
-            "x": x.buffer,
-            "selected_rows": count,
-            "selected_lane": lane,
-            "out": out.buffer,
-        },
-        {"capacity": capacity, "packed_capacity": packed_capacity, "width": x.width},
-    )
-    return Selection(Rows(count, capacity), lane, out)
 
 
 def commit(

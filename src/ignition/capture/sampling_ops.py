@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from helios.schema import execution_pb2 as pb
 from ignition.capture.handles import BufferHandle, Rows
 from ignition.capture.program import ProgramRecorder
-from ignition.capture.request_ops import CompletionBuffers, Lanes, PromptLanes, Sampled, Selection
+from ignition.capture.request_ops import CompletionBuffers, Lanes, PromptLanes, Sampled
+from ignition.capture.selection_ops import Selection
 
 
 @dataclass(frozen=True)

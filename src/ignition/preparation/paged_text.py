@@ -1,8 +1,8 @@
 """Records the programs of a paged text model: all operations, with sampling inside.
 
-The model gives two functions, `hidden` and `head`; the launches around them are the same for all
-such models, so recipes hold arithmetic only. Buffers are `text_frame`'s, programs without a forward
-pass `request_programs`'.
+The model gives three functions, `cached`, `finish` and `head`; the launches around them are the
+same for all such models, so recipes hold arithmetic only. Buffers are `text_frame`'s, programs
+without a forward pass `request_programs`'.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from typing import Final, Protocol
 
 from helios.schema import contract_pb2
 from ignition.capture import request_ops as ops
-from ignition.capture import sampling_ops
+from ignition.capture import sampling_ops, selection_ops
 from ignition.capture.attention_ops import PageTable
-from ignition.capture.handles import Activation, BufferHandle, LaneLengths, RowBinding, Rows
+from ignition.capture.handles import (
+    Activation,
+    AttendingRows,
+    BufferHandle,
+    LaneLengths,
+    RowBinding,
+    Rows,
+)
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
 from ignition.preparation import destinations, request_programs
@@ -51,12 +58,14 @@ class PagedTextModel(Protocol):
     def planes(self) -> Sequence[BufferHandle]:
         """All cache planes."""
 
-    def attended(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
-        """Records the forward pass of rows up to the last time that one looks at others: f32
-        rows."""
+    def cached(
+        self, program: ProgramRecorder, tokens: BufferHandle, at: RowBinding, table: PageTable
+    ) -> AttendingRows:
+        """Records the forward pass of rows until others have all that they will look at: up to the
+        last attention."""
 
-    def finish(self, program: ProgramRecorder, rows: Rows, x: Activation) -> None:
-        """Records what is left of it, in place, for rows whose result is wanted."""
+    def finish(self, program: ProgramRecorder, rows: AttendingRows, table: PageTable) -> None:
+        """Records what is left of it, in `rows.x`, for rows whose result is wanted."""
 
     def head(
         self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
@@ -122,8 +131,7 @@ class _TextPrograms:
         program, graph = self._frame.begin(
             f"prefill.p{packed}", contract_pb2.OPERATION_PREFILL, lanes, 1, packed
         )
-        x = self._prompt(program, lanes, packed)
-        self._sample_last(program, lanes, packed, x, finished=False)
+        self._sample_last(program, lanes, self._prompt(program, lanes, packed))
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
@@ -135,14 +143,14 @@ class _TextPrograms:
         program, graph = self._frame.begin(
             f"scored_prefill.p{packed}", contract_pb2.OPERATION_SCORED_PREFILL, lanes, 1, packed
         )
-        x = self._prompt(program, lanes, packed)
+        prompt = self._prompt(program, lanes, packed)
         scored = ops.ScoredInputs(self._inputs["targets"], self._inputs["scored_top_logprobs"])
-        live = Rows(self._inputs["live_tokens"], packed)
-        self._model.finish(program, live, x)
+        live, x = prompt.at.rows, prompt.x
+        self._model.finish(program, prompt, self._frame.table)
         for start in range(0, packed, SCORED_ROWS):
             part = min(SCORED_ROWS, packed - start)
             with program.section(f"scored.{part}"):
-                rows = ops.slice_rows(program, live, start, part)
+                rows = selection_ops.slice_rows(program, live, start, part)
                 self._model.head(program, rows, x.from_row(start), self._frame.logits)
             ops.score_ranked(
                 program,
@@ -153,7 +161,10 @@ class _TextPrograms:
                 self._frame.completion,
                 start,
             )
-        self._sample_last(program, lanes, packed, x, finished=True)
+        selection = selection_ops.select_last(
+            program, self._frame.lanes(lanes), self._prompt_lanes, x, packed
+        )
+        self._sample_selected(program, lanes, selection)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
@@ -165,10 +176,10 @@ class _TextPrograms:
         self._frame.apply_page_deltas(program)
         lanes = self._frame.lanes(extent)
         tokens, positions = ops.load_pending(program, lanes, self._frame.state)
-        at = RowBinding(lanes.rows, tokens, positions, lanes.slot)
-        x = self._model.attended(program, at, self._frame.table)
-        self._model.finish(program, lanes.rows, x)
-        self._model.head(program, lanes.rows, x, self._frame.logits)
+        at = RowBinding(lanes.rows, positions, lanes.slot)
+        rows = self._model.cached(program, tokens, at, self._frame.table)
+        self._model.finish(program, rows, self._frame.table)
+        self._model.head(program, lanes.rows, rows.x, self._frame.logits)
         self._sample(program, lanes)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
@@ -191,53 +202,55 @@ class _TextPrograms:
             self._inputs["positions"],
         )
         slots, lengths = self._inputs["token_slot"], self._lengths(extent)
-        at = RowBinding(rows, tokens, positions, slots, lengths)
-        x = self._model.attended(program, at, self._frame.table)
-        self._sample_last(program, extent, packed, x, finished=False)
+        at = RowBinding(rows, positions, slots, lengths)
+        attending = self._model.cached(program, tokens, at, self._frame.table)
+        self._sample_last(program, extent, attending)
         graph.tuned_bindings.extend(program.message.tuned_bindings)
         return graph
 
-    def _prompt(self, program: ProgramRecorder, lanes: int, packed: int) -> Activation:
+    def _prompt(self, program: ProgramRecorder, lanes: int, packed: int) -> AttendingRows:
         """The forward pass of the tokens that the host sends, but for its end."""
         self._frame.apply_page_deltas(program)
         at = RowBinding(
             Rows(self._inputs["live_tokens"], packed),
-            self._inputs["tokens"],
             self._inputs["positions"],
             self._inputs["token_slot"],
             self._lengths(lanes),
         )
-        return self._model.attended(program, at, self._frame.table)
+        return self._model.cached(program, self._inputs["tokens"], at, self._frame.table)
 
     def _lengths(self, lanes: int) -> LaneLengths:
         """How many of the packed rows each of at most `lanes` lanes has."""
         return LaneLengths(self._frame.lanes(lanes).rows, self._inputs["query_length"])
 
-    def _sample_last(
-        self,
-        program: ProgramRecorder,
-        extent: int,
-        packed: int,
-        x: Activation,
-        *,
-        finished: bool,
-    ) -> None:
-        """Samples after the last row of each lane that wants it, and commits all lanes. Rows that
-        aren't `finished` are so here, which spares those that nobody asks for."""
+    @property
+    def _prompt_lanes(self) -> ops.PromptLanes:
+        """What a round that consumes several tokens a lane is told of its lanes."""
+        return ops.PromptLanes(self._inputs["query_length"], self._inputs["sample"])
+
+    def _sample_last(self, program: ProgramRecorder, extent: int, rows: AttendingRows) -> None:
+        """Samples after the last row of each lane that wants it, and commits all lanes. The other
+        rows have cached their keys and values, and end here."""
         lanes = self._frame.lanes(extent)
-        prompt = ops.PromptLanes(self._inputs["query_length"], self._inputs["sample"])
-        selection = ops.select_last(program, lanes, prompt, x, packed)
-        if not finished:
-            with program.section("last"):
-                self._model.finish(program, selection.rows, selection.x)
+        selection, attending = selection_ops.select_attending(
+            program, lanes, self._prompt_lanes, rows
+        )
+        with program.section("last"):
+            self._model.finish(program, attending, self._frame.table)
+        self._sample_selected(program, extent, selection)
+
+    def _sample_selected(
+        self, program: ProgramRecorder, extent: int, selection: selection_ops.Selection
+    ) -> None:
+        """Samples after the selected rows, which are finished, and commits all lanes."""
         self._model.head(program, selection.rows, selection.x, self._frame.logits)
-        self._sample(program, lanes, selection, prompt)
+        self._sample(program, self._frame.lanes(extent), selection, self._prompt_lanes)
 
     def _sample(
         self,
         program: ProgramRecorder,
         lanes: ops.Lanes,
-        selection: ops.Selection | None = None,
+        selection: selection_ops.Selection | None = None,
         prompt: ops.PromptLanes | None = None,
     ) -> None:
         """Samples from the logits, counts what was sampled, and commits all lanes."""

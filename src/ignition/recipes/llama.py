@@ -14,7 +14,14 @@ from helios.errors import ContractError
 from helios.schema import contract_pb2
 from ignition.capture import attention_ops, ops
 from ignition.capture.attention_ops import Heads, PageTable, Planes, RotaryEmbedding
-from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
+from ignition.capture.handles import (
+    Activation,
+    AttendingRows,
+    BufferHandle,
+    Matrix,
+    RowBinding,
+    Rows,
+)
 from ignition.capture.ops import Role
 from ignition.capture.program import ProgramRecorder
 from ignition.capture.recorder import Recorder
@@ -118,16 +125,16 @@ class _DenseDecoder:
         pairs = [layer.planes for layer in self._layers]
         return [plane for pair in pairs for plane in (pair.keys, pair.values)]
 
-    def attended(self, program: ProgramRecorder, at: RowBinding, table: PageTable) -> Activation:
-        x = ops.embed(program, "x", at, self._embedding)
+    def cached(
+        self, program: ProgramRecorder, tokens: BufferHandle, at: RowBinding, table: PageTable
+    ) -> AttendingRows:
+        x = ops.embed(program, "x", at.rows, tokens, self._embedding)
         for layer in self._layers[:-1]:
-            self._attend(program, at, table, layer, x)
-            self._feed_forward(program, at.rows, layer, x)
-        self._attend(program, at, table, self._layers[-1], x)
-        return x
+            self._finish_layer(program, self._cache(program, at, table, layer, x), table, layer)
+        return self._cache(program, at, table, self._layers[-1], x)
 
-    def finish(self, program: ProgramRecorder, rows: Rows, x: Activation) -> None:
-        self._feed_forward(program, rows, self._layers[-1], x)
+    def finish(self, program: ProgramRecorder, rows: AttendingRows, table: PageTable) -> None:
+        self._finish_layer(program, rows, table, self._layers[-1])
 
     def head(
         self, program: ProgramRecorder, rows: Rows, x: Activation, logits: BufferHandle
@@ -138,14 +145,15 @@ class _DenseDecoder:
         )
         ops.linear_into(program, rows, normed, self._head, logits)
 
-    def _attend(
+    def _cache(
         self,
         program: ProgramRecorder,
         at: RowBinding,
         table: PageTable,
         layer: _Layer,
         x: Activation,
-    ) -> None:
+    ) -> AttendingRows:
+        """The layer's keys and values go to its cache, queries are ready."""
         epsilon = self._parameters.rms_epsilon
         normed = ops.normed(
             program, "attention_in", at.rows, x, layer.attention_norm, epsilon, layer.qkv, Role.QKV
@@ -163,11 +171,17 @@ class _DenseDecoder:
             k_norm=layer.k_norm,
             epsilon=epsilon,
         )
+        return AttendingRows(at, x, queries)
+
+    def _finish_layer(
+        self, program: ProgramRecorder, rows: AttendingRows, table: PageTable, layer: _Layer
+    ) -> None:
+        """Attention and feed-forward."""
         mixed = attention_ops.attention(
             program,
             "attention_out",
-            at,
-            queries,
+            rows.at,
+            rows.queries,
             self._heads,
             table,
             layer.planes,
@@ -175,7 +189,8 @@ class _DenseDecoder:
             scale=1 / sqrt(self._heads.width),
             form=ops.input_format(layer.output, Role.INNER),
         )
-        ops.linear_add(program, at.rows, mixed, layer.output, x, layer.output_bias)
+        ops.linear_add(program, rows.at.rows, mixed, layer.output, rows.x, layer.output_bias)
+        self._feed_forward(program, rows.at.rows, layer, rows.x)
 
     def _feed_forward(
         self, program: ProgramRecorder, rows: Rows, layer: _Layer, x: Activation

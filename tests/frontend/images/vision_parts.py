@@ -35,7 +35,7 @@ from helios.schema import execution_pb2 as pb
 from ignition import recipes
 from ignition.capture import ops
 from ignition.capture.buffers import WEIGHT_ALIGNMENT_NBYTES
-from ignition.capture.handles import Activation, BufferHandle, Matrix, RowBinding, Rows
+from ignition.capture.handles import Activation, BufferHandle, Matrix, Rows
 from ignition.capture.recorder import Recorder
 from ignition.capture.target import CPU
 from ignition.preparation import chat_syntax, serving
@@ -195,8 +195,8 @@ def _record_vision(recorder: Recorder, declared: _Declared) -> contract_pb2.Grap
         declared.vector("patch_bias"),
     )
     # A place is a row and a column: two half rows of one table beside each other.
-    at = RowBinding(Rows(halves, 2 * PATCHES), places, places, places)
-    place = ops.embed(program, "place", at, declared.matrix("place"))
+    half_rows = Rows(halves, 2 * PATCHES)
+    place = ops.embed(program, "place", half_rows, places, declared.matrix("place"))
     ops.linear_add(
         program, live, Activation(place.buffer, WIDTH, f32), declared.matrix("place_in"), x
     )

@@ -4,14 +4,19 @@ driver: `python -m tests.runtime.cuda.failing_loads NAME`. `test_cuda_device` ru
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from helios.errors import ContractError, ExecutionError, HeliosError
 from helios.runtime.device import DeviceOptions, MemoryPlan
+from helios.runtime.devices.cuda import weights as uploading
 from helios.runtime.devices.cuda.driver import DriverError
+from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.manifest import Program
 from helios.runtime.model_runtime import ModelRuntime
 from tests.runtime.cuda.loaded import load, run
@@ -64,6 +69,47 @@ def whatever_call_fails_the_start_leaves_nothing() -> None:
         assert number > 1, f"{call} isn't called"
     assert standin.held == 0
     assert not standin.violations, standin.violations
+
+
+@scenario
+def weights_that_fail_in_a_foreign_way_leave_nothing() -> None:
+    def lose(*_: object) -> None:
+        raise ZeroDivisionError("of another library")
+
+    uploading.upload = lose
+    with pytest.raises(ZeroDivisionError) as alone:
+        load()
+    assert alone.value.__context__ is None, "closing found nothing else"
+    assert Standin().held == 0
+    failure = attempt("cuGraphInstantiate", OUT_OF_MEMORY, 1)
+    assert isinstance(failure, DriverError), failure
+    assert failure.__context__ is None, failure.__context__
+    assert Standin().held == 0
+    assert not Standin().violations, Standin().violations
+
+
+@scenario
+def the_first_thread_of_weights_to_fail_is_the_one_that_is_told() -> None:
+    """First in time, though another thread has begun before; which gets nothing more to carry."""
+    both = threading.Barrier(2)
+    threads: dict[int, threading.Thread] = {}
+    carried: list[object] = []
+
+    def carry(gpu: Gpu, take: Callable[[], object], own: Sequence[NDArray[np.uint8]]) -> None:
+        place = own[0].ctypes.data
+        threads[place] = threading.current_thread()
+        both.wait(10)
+        if place == max(threads):
+            raise ZeroDivisionError("first")
+        threads[max(threads)].join(10)
+        carried.append(take())
+        raise ValueError("its consequence")
+
+    uploading._carry, uploading._THREADS, uploading.PIECE_NBYTES = carry, 2, 64  # type: ignore
+    with pytest.raises(ZeroDivisionError):
+        load()
+    assert carried == [None]
+    assert Standin().held == 0
 
 
 @scenario

@@ -10,6 +10,7 @@ from helios.runtime.device import DeviceOptions
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rounds import Completion, LaneWork, Round
+from helios.schema import execution_pb2 as pb
 from tests.contract.sample import sample_contract
 from tests.runtime.sample_manifest import sample_manifest, sample_weights
 from tests.standin_driver.cuda_manifest import TARGET, as_cuda
@@ -29,9 +30,14 @@ def load(
     options: DeviceOptions | None = None,
     capacities: Capacities = SMALL,
     change: Callable[[dict[str, bytes]], None] | None = None,
+    edit: Callable[[pb.ExecutionManifest], None] | None = None,
     device: type[PlayedCudaDevice] = PlayedCudaDevice,
 ) -> tuple[ModelRuntime, PlayedCudaDevice]:
-    message, modules = as_cuda(sample_manifest())
+    """`change` changes the modules, `edit` the manifest before it is one of a cuda target."""
+    sample = sample_manifest()
+    if edit is not None:
+        edit(sample)
+    message, modules = as_cuda(sample)
     if change is not None:
         change(modules)
     manifest = decode_manifest(message)

@@ -13,8 +13,12 @@ from helios.errors import ContractError, ExecutionError
 from helios.runtime.capacities import Capacities
 from helios.runtime.device import DeviceOptions
 from helios.runtime.devices.cuda import device as cuda_device
+from helios.runtime.devices.cuda.gpu import Gpu
+from helios.runtime.devices.cuda.pinned import PinnedMemory
 from helios.runtime.devices.opening import early_start, open_device
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.schema import execution_pb2 as pb
+from helios.wording import show_size
 from tests.runtime.cuda.loaded import load, scenario
 from tests.runtime.sample_manifest import sample_manifest
 from tests.standin_driver.control import Standin
@@ -49,6 +53,7 @@ def memory_is_said_before_it_is_taken() -> None:
     runtime, _ = load()
     (line,) = lines
     assert line.startswith("0 GPU memory: "), line
+    assert line.endswith("(Stand-in); graphs, their tables and modules come on top"), line
     for part in ("cache 65,536", "weight 2,048", "1.00 GiB free on GPU 0 (Stand-in)"):
         assert part in line, line
     memory = runtime.memory
@@ -57,6 +62,48 @@ def memory_is_said_before_it_is_taken() -> None:
     assert Standin().taken_nbytes == said + memory["scratch"]
     assert memory["cache"] == 64 << 10
     assert memory["scratch"] > 0
+    runtime.close()
+
+
+@scenario
+def pinned_memory_is_said_to_the_byte_before_it_is_taken() -> None:
+    pinned: list[int] = []
+    lines: list[str] = []
+    make = PinnedMemory.__init__
+
+    def counted(memory: PinnedMemory, gpu: Gpu, nbytes: int, what: str) -> None:
+        pinned.append(nbytes)
+        make(memory, gpu, nbytes, what)
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "pinned" in record.getMessage():
+                assert not pinned
+                lines.append(record.getMessage())
+
+    PinnedMemory.__init__ = counted  # type: ignore[method-assign]
+    logging.getLogger("helios").addHandler(Listener())
+    logging.getLogger("helios").setLevel(logging.INFO)
+    runtime, _ = load()
+    (line,) = lines
+    rounds, weights = pinned
+    assert line.endswith(f"in bytes: rounds {rounds:,}, weights on their way {weights:,}"), line
+    runtime.close()
+
+
+@scenario
+def what_programs_take_is_said_once_it_is_known() -> None:
+    lines: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logging.getLogger("helios").addHandler(Listener())
+    logging.getLogger("helios").setLevel(logging.INFO)
+    runtime, _ = load()
+    said = show_size(runtime.memory["scratch"])
+    assert f"programs: {said} of GPU 0 for graphs, tables and modules" in lines
     runtime.close()
 
 
@@ -146,6 +193,33 @@ def functions_that_take_other_parameters_are_refused() -> None:
         load(change=absent)
     assert Standin().taken_nbytes == 0
     assert not Standin().violations, Standin().violations
+
+
+@scenario
+def operands_that_are_too_small_are_refused() -> None:
+    def taller(manifest: pb.ExecutionManifest) -> None:
+        program = next(one for one in manifest.programs if one.name == "prefill.p8")
+        program.launches[1].integers[1] += 16  # embed's vocab
+
+    with pytest.raises(
+        ContractError,
+        match=r"program prefill\.p8, launch 1: embed: operand 'table' needs 2560 bytes, 'table' has"
+        r" 2048 from byte 0 on",
+    ):
+        load(edit=taller)
+
+    def further_on(manifest: pb.ExecutionManifest) -> None:
+        program = next(one for one in manifest.programs if one.name == "decode.b4")
+        (commit,) = (one for one in program.launches if len(one.operands) == 11)
+        commit.operands[-1].byte_offset = 4
+
+    with pytest.raises(
+        ContractError,
+        match=r"program decode\.b4, launch \d+: commit: operand 'out_logprobs' needs 16 bytes,"
+        r" 'completion\.logprobs' has 12 from byte 4 on",
+    ):
+        load(edit=further_on)
+    assert Standin().taken_nbytes == 0
 
 
 @scenario

@@ -1,7 +1,8 @@
 """Launches against the buffers that they name: element types, packings, and the vocabulary.
 
-The native library checks extents when it takes a program; it sees bytes, so what they mean is
-checked here. Called by `manifest_checks`, for serving programs and producers alike.
+Extents are checked when a device takes a program (by the native library, or `launch_extents`), in
+bytes; what these mean is checked here. Called by `manifest_checks`, for serving programs and
+producers alike.
 """
 
 from __future__ import annotations

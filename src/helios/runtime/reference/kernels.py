@@ -48,6 +48,7 @@ KERNELS: Final[dict[str, Callable[..., None]]] = {
     "count_sampled": sampling_rows.count_sampled,
     "rope_and_cache_f16": attention.rope_and_cache_f16,
     "attention_f16": attention.attention_f16,
+    "select_attending": sampling.select_attending,
     "weigh": normalisation.weigh,
     "linear_weighed": projection.linear_weighed,
     "linear_silu_mul_weighed": projection.linear_silu_mul_weighed,

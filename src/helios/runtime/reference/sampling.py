@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helios.kernels.catalogue import TOP_CAPACITY
 from helios.runtime.reference.arrays import F32, F64, I32, U8, Bools, gather, live_rows, rows_of
@@ -16,13 +17,39 @@ def select_last(
     *, capacity: int, packed_capacity: int, width: int,
 ) -> None:  # fmt: skip
     """Compacts the last packed row of each lane that samples, in lane order."""
-    live = live_rows(rows, capacity)
-    lengths = np.maximum(query_length[:live], 0)
-    ends = np.cumsum(lengths)
-    lanes = np.flatnonzero((sample[:live] != 0) & (lengths > 0) & (ends <= packed_capacity))
+    lanes, last = _sampling_lanes(rows, query_length, sample, capacity, packed_capacity)
     selected_rows[0] = len(lanes)
     selected_lane[: len(lanes)] = lanes
-    rows_of(out, len(lanes), width)[:] = rows_of(x, packed_capacity, width)[ends[lanes] - 1]
+    rows_of(out, len(lanes), width)[:] = rows_of(x, packed_capacity, width)[last]
+
+
+def select_attending(
+    rows: I32, query_length: I32, sample: I32, x: F32, queries: F32, positions: I32, slot: I32,
+    selected_rows: I32, selected_lane: I32, out: F32, out_queries: F32, out_positions: I32,
+    out_slot: I32,
+    *, capacity: int, packed_capacity: int, width: int, elements: int, dtype: int,
+) -> None:  # fmt: skip
+    """As `select_last`, with what the rows attend by."""
+    select_last(
+        rows, query_length, sample, x, selected_rows, selected_lane, out,
+        capacity=capacity, packed_capacity=packed_capacity, width=width,
+    )  # fmt: skip
+    lanes, last = _sampling_lanes(rows, query_length, sample, capacity, packed_capacity)
+    attending = rows_of(queries, packed_capacity, elements)
+    rows_of(out_queries, len(lanes), elements)[:] = attending[last]
+    out_positions[: len(lanes)] = positions[last]
+    out_slot[: len(lanes)] = slot[last]
+
+
+def _sampling_lanes(
+    rows: I32, query_length: I32, sample: I32, capacity: int, packed_capacity: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lanes that sample, and the last packed row of each."""
+    live = live_rows(rows, capacity)
+    lengths = np.maximum(query_length[:live], 0)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    lanes = np.flatnonzero((sample[:live] != 0) & (lengths > 0) & (ends <= packed_capacity))
+    return lanes, ends[lanes] - 1
 
 
 def sample(

@@ -38,7 +38,8 @@ class CatalogueLaunch:
     weight operands nothing more than the attributes say.
 
     `settled` operands are older than the launch before this one: there is one, it doesn't write
-    them, and it waits for what is before it until it lets another begin.
+    them, and it waits for what is before it until it lets another begin. Of `selected` rows the
+    program itself counts the live ones, which may be far fewer than there is room for.
     """
 
     kernel: str
@@ -47,6 +48,7 @@ class CatalogueLaunch:
     operands: frozenset[str]
     architecture: Architecture
     settled: frozenset[str] = frozenset()
+    selected: bool = False
 
 
 @dataclass(frozen=True)

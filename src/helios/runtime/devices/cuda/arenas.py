@@ -1,13 +1,12 @@
 """Device memory: an arena for each buffer class, laid out from the plan and taken at once.
 
-Sizes are known, and said, before anything is taken. Weights have an arena for all resources, in
-which a resource lies as it does in the core; INPUT and COMPLETION buffers have one for their device
-copies, which both frames share, because one stream runs their rounds in turn.
+Sizes are known before anything is taken; `sizes` says them. Weights have an arena for all
+resources, in which a resource lies as it does in the core; INPUT and COMPLETION buffers have one
+for their device copies, which both frames share, because one stream runs their rounds in turn.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,9 +17,6 @@ from helios.runtime.device import MemoryPlan
 from helios.runtime.devices.cuda.driver import OUT_OF_MEMORY, DriverError
 from helios.runtime.devices.cuda.gpu import Gpu
 from helios.runtime.manifest import BufferClass
-from helios.wording import show_size
-
-_log = logging.getLogger(__name__)
 
 # Buffers begin at multiples of it: of what copies, tensor maps and vector loads ask for.
 ALIGNMENT_NBYTES: Final = 256
@@ -91,16 +87,6 @@ class Arenas:
     def __init__(self, gpu: Gpu, layout: Layout) -> None:
         self._gpu = gpu
         self._begins: dict[str, int] = {}
-        free = gpu.free_nbytes()
-        sizes = ", ".join(f"{name} {nbytes:,}" for name, nbytes in layout.nbytes.items())
-        _log.info(
-            "GPU memory: %s, in bytes: %s, of %s free on GPU %d (%s)",
-            show_size(layout.total_nbytes),
-            sizes,
-            show_size(free),
-            gpu.ordinal,
-            gpu.name,
-        )
         try:
             for name, nbytes in layout.nbytes.items():
                 self._begins[name] = self.take(name, nbytes)

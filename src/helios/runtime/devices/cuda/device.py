@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from helios.errors import ContractError, ExecutionError
+from helios.errors import ContractError
 from helios.phases import Phases
 from helios.runtime.buffer_values import buffer_values
 from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
@@ -26,7 +26,8 @@ from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, DriverError, 
 from helios.runtime.devices.cuda.functions import Functions
 from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
-from helios.runtime.devices.cuda.pinned import Frames
+from helios.runtime.devices.cuda.pinned import FrameLayout, Frames
+from helios.runtime.devices.cuda.sizes import say_planned, say_programs
 from helios.runtime.devices.cuda.transfers import read_in_place
 from helios.runtime.devices.cuda.watch import (
     CALIBRATING_SEQUENCE,
@@ -34,7 +35,7 @@ from helios.runtime.devices.cuda.watch import (
     RoundWatch,
     name_of,
 )
-from helios.runtime.devices.cuda.weights import Upload
+from helios.runtime.devices.cuda.weights import Staging, Upload
 from helios.runtime.manifest import CudaTarget, Program
 from helios.thread_turns import sleep_exactly
 
@@ -93,8 +94,11 @@ class CudaDevice:
         self._enter_thread()
         self._plan = plan
         sizes = {name: content.nbytes for name, content in weights.items()}
+        layout = lay_out(plan, sizes)
+        frames_nbytes = FrameLayout(plan).nbytes
+        say_planned(self._gpu, layout, frames_nbytes, Staging.of(sizes.values()).nbytes)
         with self._phases("memory"):
-            self._arenas = Arenas(self._gpu, lay_out(plan, sizes))
+            self._arenas = Arenas(self._gpu, layout)
             self._frames = Frames(self._gpu, plan)
         self._watch = RoundWatch(self._gpu, self._frames, self._limit_ns)
         self._sequences = self._frames.sequences
@@ -129,6 +133,7 @@ class CudaDevice:
             self._calibrate(len(programs))
             self._gpu.call("loading programs", self._gpu.driver.cuStreamSynchronize, self._stream)
         self._scratch_nbytes = max(free - self._gpu.free_nbytes(), loader.tables_nbytes)
+        say_programs(self._gpu, self._scratch_nbytes)
 
     # ------------------------------------------------------------ rounds
 
@@ -217,16 +222,13 @@ class CudaDevice:
         try:
             with self._copying:
                 gpu.make_current()
+                copied = place.nbytes, gpu.copies
                 if to_gpu:
-                    gpu.call(
-                        "copying to the GPU", driver.cuMemcpyHtoDAsync,
-                        address, place.ctypes.data, place.nbytes, gpu.copies,
-                    )  # fmt: skip
+                    ends = address, place.ctypes.data
+                    gpu.call("copying to the GPU", driver.cuMemcpyHtoDAsync, *ends, *copied)
                 else:
-                    gpu.call(
-                        "copying from the GPU", driver.cuMemcpyDtoHAsync,
-                        place.ctypes.data, address, place.nbytes, gpu.copies,
-                    )  # fmt: skip
+                    ends = place.ctypes.data, address
+                    gpu.call("copying from the GPU", driver.cuMemcpyDtoHAsync, *ends, *copied)
                 gpu.finish_copies()
         except DriverError as error:
             raise self._watch.fail(error) from None
@@ -241,9 +243,8 @@ class CudaDevice:
         if self._closed:
             return
         self._closed = True
-        with suppress(ExecutionError):
-            if self._upload is not None:
-                self._upload.finish()
+        if self._upload is not None:
+            self._upload.over()
         with suppress(DriverError):
             self._gpu.make_current()
         if not self._drained():

@@ -87,7 +87,8 @@ def bindings() -> Any:
         raise ExecutionError(
             "there is no NVIDIA driver: libcuda.so.1 isn't found",
             where="cuda target",
-            remedy="Install the driver (580 or newer), or let the container see it",
+            remedy="Install the driver, 580 or newer (on Ubuntu apt-get install"
+            " nvidia-driver-580-open), or let the container see it (docker run --gpus all)",
         ) from error
     if status == NO_DEVICE:
         raise ExecutionError(

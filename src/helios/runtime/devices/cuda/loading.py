@@ -27,6 +27,7 @@ from helios.runtime.devices.cuda.transfers import (
     record_rows,
     stage_rows,
 )
+from helios.runtime.launch_extents import check_launch_extents
 from helios.runtime.manifest import BufferClass, CudaTarget, Program
 
 # What `stage` and `record` take: addresses alone, in this order.
@@ -72,7 +73,10 @@ class Loader:
 
     def load(self, target: CudaTarget, programs: Sequence[Program]) -> list[LoadedProgram]:
         """Every program, and last one that moves nothing: for calibration. Raises ContractError
-        naming the program and launch that this GPU can't run."""
+        naming the program and launch that this GPU can't run, and the operand that is too small for
+        it: compiled functions believe their arguments."""
+        with self._phases("extents"):
+            check_launch_extents(programs, self._plan)
         stage = self._functions.get(target.stage, STAGE_SIZES, "cuda.stage")
         record = self._functions.get(target.record, RECORD_SIZES, "cuda.record")
         with self._phases("arguments"):

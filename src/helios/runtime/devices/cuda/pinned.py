@@ -56,6 +56,29 @@ class PinnedMemory:
         self._gpu.driver.cuMemFreeHost(self.address)
 
 
+class FrameLayout:
+    """Where the frames' buffers lie in their block of `nbytes`, behind the words: `places` holds a
+    buffer's offset for each frame, `sizes` its bytes."""
+
+    times_at: Final = (1 + FRAMES) * _LINE_NBYTES
+    times_end: Final = times_at + 16 * TIMED_SEQUENCES
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.sizes = {
+            index: planned.nbytes
+            for index, planned in enumerate(plan.buffers)
+            if planned.buffer.buffer_class.framed
+        }
+        at = aligned(self.times_end)
+        places: dict[int, list[int]] = {index: [] for index in self.sizes}
+        for _ in range(FRAMES):
+            for index, nbytes in self.sizes.items():
+                places[index].append(at)
+                at += aligned(nbytes)
+        self.places = {index: tuple(offsets) for index, offsets in places.items()}
+        self.nbytes = at
+
+
 class Frames:
     """Both frames' INPUT and COMPLETION buffers and the words beside them.
 
@@ -64,33 +87,17 @@ class Frames:
     """
 
     def __init__(self, gpu: Gpu, plan: MemoryPlan) -> None:
-        times_at = (1 + FRAMES) * _LINE_NBYTES
-        at = times_at + aligned(16 * TIMED_SEQUENCES)
-        self._places: dict[int, tuple[int, ...]] = {}
-        framed = [
-            (index, planned.nbytes)
-            for index, planned in enumerate(plan.buffers)
-            if planned.buffer.buffer_class.framed
-        ]
-        starts = []
-        for _ in range(FRAMES):
-            places = []
-            for _, nbytes in framed:
-                places.append(at)
-                at += aligned(nbytes)
-            starts.append(places)
-        self._memory = PinnedMemory(gpu, at, "the frames of rounds")
-        self._nbytes = dict(framed)
-        for number, (index, _) in enumerate(framed):
-            self._places[index] = tuple(places[number] for places in starts)
+        self._layout = layout = FrameLayout(plan)
+        times_at = layout.times_at
+        self._memory = PinnedMemory(gpu, layout.nbytes, "the frames of rounds")
         words = self._memory.view[:times_at].view(np.int64).data
         stride = _LINE_NBYTES // 8
         self.completed = words[:1]
         self.sequences = tuple(
             words[(1 + frame) * stride : (1 + frame) * stride + 1] for frame in range(FRAMES)
         )
-        ends = times_at + 16 * TIMED_SEQUENCES
-        self.times = self._memory.view[times_at:ends].view(np.int64).reshape(TIMED_SEQUENCES, 2)
+        times = self._memory.view[times_at : layout.times_end]
+        self.times = times.view(np.int64).reshape(TIMED_SEQUENCES, 2)
         self.completed_address = self._memory.address
         self.sequence_addresses = tuple(
             self._memory.address + (1 + frame) * _LINE_NBYTES for frame in range(FRAMES)
@@ -99,12 +106,12 @@ class Frames:
 
     def address(self, buffer: int, frame: int) -> int:
         """Of a frame's copy of a buffer."""
-        return self._memory.address + self._places[buffer][frame]
+        return self._memory.address + self._layout.places[buffer][frame]
 
     def view(self, buffer: int, frame: int) -> NDArray[np.uint8]:
         """The bytes of a frame's copy of a buffer."""
-        begin = self._places[buffer][frame]
-        return self._memory.view[begin : begin + self._nbytes[buffer]]
+        begin = self._layout.places[buffer][frame]
+        return self._memory.view[begin : begin + self._layout.sizes[buffer]]
 
     def close(self) -> None:
         """Gives the memory back; no view may be used afterwards."""

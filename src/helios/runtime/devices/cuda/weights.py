@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from itertools import cycle
 from threading import Lock
 from typing import Any, Final
@@ -56,33 +57,63 @@ class Upload:
         can be pinned."""
         self._job.result()
 
+    def over(self) -> None:
+        """Returns once its threads have ended, whatever came of them: somebody who gives everything
+        back has another error already, or this one."""
+        wait([self._job])
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Pinned memory through which resources travel: so many threads with their pieces."""
+
+    threads: int
+    piece_nbytes: int
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Staging:
+        """What resources of so many bytes take."""
+        sizes = list(sizes)
+        parts = sum(-(-nbytes // PIECE_NBYTES) for nbytes in sizes)
+        return cls(min(_THREADS, parts), min(PIECE_NBYTES, max(sizes, default=0)))
+
+    @property
+    def nbytes(self) -> int:
+        """All of it."""
+        return self.threads * _PIECES * self.piece_nbytes
+
 
 def upload(gpu: Gpu, resources: Mapping[str, memoryview], addresses: Mapping[str, int]) -> None:
     """Copies every resource to its address; returns once all of it is there. Raises DriverError."""
     began = time.monotonic()
     nbytes = sum(content.nbytes for content in resources.values())
-    parts = list(_parts(resources, addresses))
-    threads = min(_THREADS, len(parts))
+    staging = Staging.of(content.nbytes for content in resources.values())
+    threads, size = staging.threads, staging.piece_nbytes
     if not threads:
         return
     # Pinned before there are threads: pinning takes the driver's lock for long.
-    size = min(PIECE_NBYTES, max(content.nbytes for _, content in parts))
-    memory = PinnedMemory(gpu, threads * _PIECES * size, "the upload of weights")
+    memory = PinnedMemory(gpu, staging.nbytes, "the upload of weights")
     try:
         pieces = [memory.view[at : at + size] for at in range(0, memory.view.nbytes, size)]
-        queue, lock = iter(parts), Lock()
+        queue, lock = _parts(resources, addresses), Lock()
+
+        failed: list[BaseException] = []
 
         def take() -> _Part | None:
             with lock:
-                return next(queue, None)
+                return None if failed else next(queue, None)
+
+        def carry(own: list[NDArray[np.uint8]]) -> None:
+            try:
+                _carry(gpu, take, own)
+            except BaseException as error:
+                failed.append(error)  # the others have no more to do
 
         with ThreadPoolExecutor(threads, thread_name_prefix="helios-weights") as pool:
-            jobs = [
-                pool.submit(_carry, gpu, take, pieces[_PIECES * i : _PIECES * (i + 1)])
-                for i in range(threads)
-            ]
-        for job in jobs:
-            job.result()
+            for i in range(threads):
+                pool.submit(carry, pieces[_PIECES * i : _PIECES * (i + 1)])
+        if failed:
+            raise failed[0]  # what followed is its consequence
     finally:
         memory.close()
     rate = show_rate(nbytes, time.monotonic() - began)

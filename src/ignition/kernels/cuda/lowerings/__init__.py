@@ -49,6 +49,7 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
         "scatter_i32": requests.scatter_i32,
         "score": sampling.score,
         "score_ranked": sampling.score_ranked,
+        "select_attending": selection.select_attending,
         "select_last": selection.select_last,
         "set_pending": requests.set_pending,
         "slice_rows": selection.slice_rows,

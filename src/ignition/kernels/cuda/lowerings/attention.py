@@ -34,6 +34,8 @@ SPLIT_TOKENS: Final = 256
 _F32: Final = 4
 # Partial results of attention may take this much; beyond it a row's splits stay with one CTA.
 _PARTIALS_LIMIT_NBYTES: Final = 256 << 20
+# CTAs of selected rows, of which few may live: those of the others end at once.
+_SELECTED_CTAS: Final = 8192
 
 
 def attention_f16(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
@@ -128,10 +130,11 @@ class DecodePlan:
 
 
 def decode_workers(launch: CatalogueLaunch, splits: int) -> int:
-    """CTAs that share a row's splits: about two for each multiprocessor, all rows together."""
+    """CTAs that share a row's splits: about two for each multiprocessor, all rows together, and
+    more where one row may be all."""
     at = launch.integers
-    wanted = 2 * launch.architecture.processors // (at["kv_heads"] * at["capacity"])
-    return max(1, min(wanted, splits, 32))
+    ctas = _SELECTED_CTAS if launch.selected else 2 * launch.architecture.processors
+    return max(1, min(ctas // (at["kv_heads"] * at["capacity"]), splits, 32))
 
 
 def _prefill(launch: CatalogueLaunch) -> CudaKernel:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from helios.runtime.manifest import DType
 from ignition.kernels.cuda.compile import KernelRequest
 from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKernel, RowsOf
 
 Typed = tuple[str, Argument]
 
 WORD_NBYTES: Final = 4
+# Rows of whole such pieces are copied by words of 32 bits, 16 bytes at a time; others by bytes.
+_WHOLE_NBYTES: Final = 64
 
 
 def words(*operands: str) -> dict[str, Typed]:
@@ -31,6 +34,20 @@ def integers(**values: int) -> dict[str, Typed]:
 def rows_of(operand: str, row_words: int) -> Typed:
     """How many rows of so many words an operand holds."""
     return "i32", RowsOf(operand, WORD_NBYTES * row_words)
+
+
+def row_words(launch: CatalogueLaunch) -> tuple[str, int, frozenset[str]]:
+    """A row of `elements` of `dtype` as `words` to copy: the pointer to them, how many, and what is
+    promised of their number."""
+    nbytes = row_nbytes(launch)
+    if nbytes % _WHOLE_NBYTES:
+        return "*i8", nbytes, frozenset()
+    return "*i32", nbytes // WORD_NBYTES, frozenset({"words"})
+
+
+def row_nbytes(launch: CatalogueLaunch) -> int:
+    """Bytes of a row of `elements` of `dtype`."""
+    return DType(launch.integers["dtype"]).row_nbytes(launch.integers["elements"])
 
 
 def small_kernel(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from helios.runtime.manifest import DType
 from ignition.kernels.cuda import pages as kernels
 from ignition.kernels.cuda.launches import At, CatalogueLaunch, CudaKernel, RowsOf
 from ignition.kernels.cuda.lowerings.building import (
     Typed,
     capacity,
     integers,
+    row_nbytes,
+    row_words,
     rows_of,
     small_kernel,
     words,
@@ -21,8 +22,6 @@ _LANES: Final = 32
 # 32-bit words of a program: 16 bytes a thread, four times.
 _WORDS: Final = 2048
 _WARPS: Final = 4
-# Rows of whole such pieces are copied by words of 32 bits, 16 bytes at a time; others by bytes.
-_WHOLE_NBYTES: Final = 64
 
 
 def save_page(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
@@ -37,7 +36,7 @@ def load_page(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
 
 def _copy_pages(launch: CatalogueLaunch, *, save: bool) -> CudaKernel:
     source, destination = ("plane", "saved") if save else ("saved", "plane")
-    kind, count, multiples = _row(launch)
+    kind, count, multiples = row_words(launch)
     table_pages = launch.integers["table_pages"]
     arguments: dict[str, Typed] = {
         **words("rows", "slot", "endpoint", "row", "page_table"),
@@ -48,8 +47,8 @@ def _copy_pages(launch: CatalogueLaunch, *, save: bool) -> CudaKernel:
             page_tokens=launch.integers["page_tokens"], table_pages=table_pages, words=count
         ),
         "slots": rows_of("page_table", table_pages),
-        "pages": ("i32", RowsOf("plane", _row_nbytes(launch))),
-        "saved_rows": ("i32", RowsOf("saved", _row_nbytes(launch))),
+        "pages": ("i32", RowsOf("plane", row_nbytes(launch))),
+        "saved_rows": ("i32", RowsOf("saved", row_nbytes(launch))),
     }
     return small_kernel(
         kernels.copy_pages,
@@ -63,14 +62,14 @@ def _copy_pages(launch: CatalogueLaunch, *, save: bool) -> CudaKernel:
 
 def copy_rows(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
     """A program for each 2 KiB of all rows: copies follow each other, so parts are small."""
-    kind, count, multiples = _row(launch)
+    kind, count, multiples = row_words(launch)
     block = _WORDS // 4
     arguments: dict[str, Typed] = {
         **words("rows", "source", "destination"),
         "buffer": (kind, At("buffer")),
         **capacity(launch),
         **integers(words=count),
-        "buffer_rows": ("i32", RowsOf("buffer", _row_nbytes(launch))),
+        "buffer_rows": ("i32", RowsOf("buffer", row_nbytes(launch))),
     }
     kernel = small_kernel(
         kernels.copy_rows,
@@ -81,15 +80,3 @@ def copy_rows(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
         multiples_of_16=multiples,
     )
     return (kernel,)
-
-
-def _row(launch: CatalogueLaunch) -> tuple[str, int, frozenset[str]]:
-    """A row's words: the pointer to them, how many, and what is promised of their number."""
-    nbytes = _row_nbytes(launch)
-    if nbytes % _WHOLE_NBYTES:
-        return "*i8", nbytes, frozenset()
-    return "*i32", nbytes // 4, frozenset({"words"})
-
-
-def _row_nbytes(launch: CatalogueLaunch) -> int:
-    return DType(launch.integers["dtype"]).row_nbytes(launch.integers["elements"])

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ignition.kernels.cuda import selection as kernels
-from ignition.kernels.cuda.launches import CatalogueLaunch, CudaKernel
-from ignition.kernels.cuda.lowerings.building import capacity, integers, small_kernel, words
+from ignition.kernels.cuda.launches import At, CatalogueLaunch, CudaKernel
+from ignition.kernels.cuda.lowerings.building import (
+    capacity,
+    integers,
+    row_words,
+    small_kernel,
+    words,
+)
 
 # Lanes whose lengths a program adds up together, and elements of a row that it copies.
 _LANES: Final = 128
@@ -37,6 +43,36 @@ def select_last(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
         arguments,
         {"LANES": _LANES, "BLOCK": _COLUMNS},
         warps=_WARPS,
-        multiples_of_16=frozenset() if width % 16 else frozenset({"width"}),
+        multiples_of_16=_whole(width),
     )
     return (kernel,)
+
+
+def select_attending(launch: CatalogueLaunch) -> tuple[CudaKernel, ...]:
+    """A program for each 4 KiB of a lane's row, and of its queries."""
+    width = launch.integers["width"]
+    kind, count, multiples = row_words(launch)
+    arguments = {
+        **words(
+            "rows", "query_length", "sample", "x", "positions", "slot", "selected_rows",
+            "selected_lane", "out", "out_positions", "out_slot",
+        ),
+        **{name: (kind, At(name)) for name in ("queries", "out_queries")},
+        **capacity(launch),
+        **integers(
+            packed_capacity=launch.integers["packed_capacity"], width=width, words=count
+        ),
+    }  # fmt: skip
+    kernel = small_kernel(
+        kernels.select_attending,
+        (-(-width // _COLUMNS) - (-count // _COLUMNS), launch.integers["capacity"]),
+        arguments,
+        {"LANES": _LANES, "BLOCK": _COLUMNS},
+        warps=_WARPS,
+        multiples_of_16=_whole(width) | multiples,
+    )
+    return (kernel,)
+
+
+def _whole(width: int) -> frozenset[str]:
+    return frozenset() if width % 16 else frozenset({"width"})
