@@ -8,8 +8,8 @@ from ignition.kernels.cuda.launches import CatalogueLaunch, CudaKernel
 from ignition.kernels.cuda.lowerings.rotated_projection import project_and_rotate
 
 TILES = {
-    "large": tiles.Tile("project_many", True, 128, 256, 64, 8, 4, flatten=True),
-    "medium": tiles.Tile("project_many", True, 128, 128, 64, 8, 4),
+    "large": tiles.Tile("project_many", True, 128, 256, 64, 8, 3, flatten=True),
+    "medium": tiles.Tile("project_many", True, 128, 128, 64, 8, 4, flatten=True),
     "small": tiles.Tile("project_many", True, 64, 128, 64, 4, 4),
 }
 

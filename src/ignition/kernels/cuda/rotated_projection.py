@@ -19,19 +19,22 @@ from ignition.kernels.cuda.rotary import (
     rotated_heads,
     store_halves,
 )
+from ignition.kernels.cuda.weighing import inverse_roots, read_squares
 
 
 @triton.jit
 def project_and_rotate(
-    rows, x, w, bias, positions, slots, page_table, inverse_frequency, q_norm, k_norm, queries,
-    keys, values, table_pages, slot_count, pages, epsilon, attention_factor, K: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-    FLATTEN: tl.constexpr, BIAS: tl.constexpr, SETTLED: tl.constexpr, Q_HEADS: tl.constexpr,
+    rows, x, w, bias, squares, positions, slots, page_table, inverse_frequency, q_norm, k_norm,
+    queries, keys, values, table_pages, slot_count, pages, weighed_epsilon, epsilon,
+    attention_factor, K: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    GROUP: tl.constexpr, FLATTEN: tl.constexpr, BIAS: tl.constexpr, BLOCKS: tl.constexpr,
+    PADDED_BLOCKS: tl.constexpr, SETTLED: tl.constexpr, Q_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, Q_NORM: tl.constexpr,
     K_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Grid, tensor maps and blocks as `project_many`, rows first and in one part, BN a multiple of
-    D; what is stored as `rope_and_cache`. `SETTLED`: `rows` is older than the launch before."""
+    """Grid, tensor maps, blocks and weighed rows as `project_many`, rows first and in one part, BN
+    a multiple of D; what is stored as `rope_and_cache`. `SETTLED`: `rows` is older than the launch
+    before. `weighed_epsilon` is of the rows' norm, `epsilon` of heads'."""
     N: tl.constexpr = (Q_HEADS + 2 * KV_HEADS) * D
     if not SETTLED:
         gdc_wait()
@@ -47,7 +50,12 @@ def project_and_rotate(
         size = tl.minimum(tiles_m - group * GROUP, GROUP)
         first_row = (group * GROUP + inside % size) * BM
         first_output = inside // size * BN
+        if BLOCKS > 0:
+            row = first_row + tl.arange(0, BM)
+            read = read_squares(squares, row, row < live, BLOCKS, PADDED_BLOCKS)
         sums = tile_sums(x, w, first_output, first_row, K, 1, BN, BM, BK, True)
+        if BLOCKS > 0:
+            sums *= inverse_roots(read, weighed_epsilon, K, BM, PADDED_BLOCKS)
         if BIAS:
             at = first_output + tl.arange(0, BN)
             sums += tl.load(bias + at, mask=at < N, other=0.0)[None, :]

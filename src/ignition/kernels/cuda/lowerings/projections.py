@@ -167,8 +167,13 @@ _WEIGHING: Final = {"factor": "*fp32", "weighed": "*bf16", "squares": "*fp32"}
 
 
 def _weighing_constants(product: Product) -> dict[str, int]:
+    return {**blocks_constants(product), "BLOCK": product.block or 1}
+
+
+def blocks_constants(product: Product) -> dict[str, int]:
+    """Constants of a kernel that reads weighed rows."""
     padded = power_of_two(product.blocks) if product.blocks else 1
-    return {"BLOCKS": product.blocks, "PADDED_BLOCKS": padded, "BLOCK": product.block or 1}
+    return {"BLOCKS": product.blocks, "PADDED_BLOCKS": padded}
 
 
 def project_narrow(
