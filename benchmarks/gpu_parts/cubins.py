@@ -93,10 +93,13 @@ def _projection_request(v: Projection) -> KernelRequest:
     if v.kind == "groups":
         arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
         arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
-        for name in ("SPLITS", "ROWS_FIRST"):
+        for name in ("SPLITS", "ROWS_FIRST", "SETTLED"):
             del constants[name]
-        constants |= {"STAGES": v.stages, "GROUP": 8}
+        constants |= {"STAGES": v.stages, "GROUP": 8, "WEIGHED": False}
+        arguments |= {"squares": "*fp32", "epsilon": "fp32"}
         return KernelRequest(project_in_groups, arguments, constants, v.warps, 1)
+    arguments |= {"factor": "*fp32", "weighed": "*bf16", "squares": "*fp32"}
+    constants |= {"BLOCKS": 0, "PADDED_BLOCKS": 1, "BLOCK": 1}
     if v.kind == "few":
         function = projection.project_few
         arguments |= {"partials": "*fp32", "arrivals": "*i32"}
@@ -105,6 +108,7 @@ def _projection_request(v: Projection) -> KernelRequest:
         arguments["x"] = f"tensordesc<bf16[{v.rows_block}, {v.width_block}]>"
         arguments["w"] = f"tensordesc<bf16[{v.outputs_block}, {v.width_block}]>"
         constants |= {"GROUP": 8, "FLATTEN": v.flatten}
+    arguments["epsilon"] = "fp32"
     return KernelRequest(function, arguments, constants, v.warps, v.stages)
 
 

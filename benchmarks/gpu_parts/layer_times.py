@@ -56,6 +56,8 @@ class Memory:
             "x": torch.randn(rows, g.hidden, **f32),
             "normed": torch.empty(rows, g.hidden, **bf16),
             "normed2": torch.empty(rows, g.hidden, **bf16),
+            "squares": torch.empty(rows, g.hidden // 16, **f32),
+            "squares2": torch.empty(rows, g.hidden // 16, **f32),
             "qkv": torch.empty(rows, qkv, **f32),
             "queries": torch.empty(rows, mixed, **half),
             "attended": torch.empty(rows, mixed, **bf16),

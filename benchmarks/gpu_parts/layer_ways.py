@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from gpu_parts.geometries import Geometry
 from helios.kernels.catalogue import BY_NAME
+from ignition.capture.ops import row_blocks
 from ignition.kernels.cuda import tiles
 from ignition.kernels.cuda.launches import (
     ARCHITECTURES,
@@ -68,7 +69,8 @@ def layer(geometry: Geometry, rows: int) -> list[PlannedLaunch]:
         "capacity": rows, "q_heads": g.q_heads, "kv_heads": g.kv_heads, "head_dim": g.head_dim,
         "page_tokens": PAGE_TOKENS, "table_pages": max(32, -(-context // PAGE_TOKENS)),
     }  # fmt: skip
-    norm = {"capacity": rows, "width": g.hidden, "format": 1}
+    block, blocks = row_blocks(rows, g.hidden)
+    norm = {"capacity": rows, "width": g.hidden, "format": 1, "block": block, "blocks": blocks}
     product = {"capacity": rows, "packing": ROWS_BF16, "format": 1}
     cache = "rows positions slot page_table k_plane v_plane"
     norms = " q_norm k_norm" if g.name == "0.6B" else ""
@@ -84,14 +86,17 @@ def layer(geometry: Geometry, rows: int) -> list[PlannedLaunch]:
         )
         return PlannedLaunch(described, places)
 
-    def linear(width: int, outputs: int, accumulate: int, operands: str) -> PlannedLaunch:
-        integers = product | {"width": width, "outputs": outputs, "accumulate": accumulate}
+    def linear(width: int, outputs: int, operands: str) -> PlannedLaunch:
+        integers = product | {"width": width, "outputs": outputs, "accumulate": 1}
         return planned("linear", integers, f"rows {operands}", {})
 
     epsilon = {"epsilon": 1e-5}
     return [
-        planned("rms_norm", norm, "rows x weight=norm out=normed", epsilon),
-        linear(g.hidden, qkv, 0, "x=normed weight=w_qkv out=qkv"),
+        planned("weigh", norm, "rows x weight=norm out=normed squares", {}),
+        planned(
+            "linear_weighed", product | {"width": g.hidden, "outputs": qkv, "blocks": blocks},
+            "rows x=normed squares weight=w_qkv out=qkv", epsilon,
+        ),
         planned(
             "rope_and_cache_f16", heads, f"{cache} qkv inverse_frequency queries{norms}",
             epsilon | {"attention_factor": 1.0},
@@ -101,13 +106,15 @@ def layer(geometry: Geometry, rows: int) -> list[PlannedLaunch]:
             f"{cache} queries out=attended{' lanes query_length' * by_lanes}",
             {"scale": g.head_dim**-0.5},
         ),
-        linear(mixed, g.hidden, 1, "x=attended weight=w_output out=x"),
-        planned("rms_norm", norm, "rows x weight=norm2 out=normed2", epsilon),
+        linear(mixed, g.hidden, "x=attended weight=w_output out=x"),
+        planned("weigh", norm, "rows x weight=norm2 out=normed2 squares=squares2", {}),
         planned(
-            "linear_silu_mul", product | {"width": g.hidden, "outputs": g.inner, "out_format": 1},
-            "rows x=normed2 weight=w_gate_up out=gated", {},
+            "linear_silu_mul_weighed",
+            product
+            | {"width": g.hidden, "outputs": g.inner, "out_format": 1, "blocks": blocks},
+            "rows x=normed2 squares=squares2 weight=w_gate_up out=gated", epsilon,
         ),
-        linear(g.inner, g.hidden, 1, "x=gated weight=w_down out=x"),
+        linear(g.inner, g.hidden, "x=gated weight=w_down out=x"),
     ]  # fmt: skip
 
 
@@ -203,7 +210,7 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         yield
 
 
-ROPE_FUSIONS = ("linear+rope_and_cache_f16+attention_f16",)
+ROPE_FUSIONS = ("linear_weighed+rope_and_cache_f16+attention_f16",)
 
 
 def ways(geometry: Geometry, rows: int) -> list[Way]:
@@ -213,6 +220,7 @@ def ways(geometry: Geometry, rows: int) -> list[Way]:
         return [*tried, Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
     tried += [Way("norms of two warps", norm=2), Way("unsettled", unsettled=True)]
+    tried.append(Way("weighing apart", without=("linear+weigh",)))
     roles = ("qkv", "output", "gate_up", "down")
     defaults = {role: tiles.narrow(rows, *geometry.projections[role][:2]) for role in roles}
     if not any(defaults.values()):

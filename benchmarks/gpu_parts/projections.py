@@ -75,6 +75,7 @@ class Matrix:
         tiles_n = -(-self.outputs // variant.outputs_block)
         tiles_m = -(-capacity // variant.rows_block)
         weight = self.weights[copy]
+        unweighed = (self._bias,) * 3  # nothing looks there
         if variant.kind == "few":
             tile = variant.outputs_block * variant.rows_block
             needed = variant.splits * tiles_n * tiles_m * tile if variant.splits > 1 else 1
@@ -83,12 +84,17 @@ class Matrix:
             return kernel.bind(
                 (tiles_n, variant.splits, tiles_m),
                 *(self.live, self.x, weight, self._bias, self.out),
-                *(self._partials, self._arrivals),
+                *unweighed,
+                *(self._partials, self._arrivals, 0.0),
             )
         ctas = min(tiles_n * tiles_m, self._processors) if variant.flatten else tiles_n * tiles_m
+        if variant.kind == "groups":
+            unweighed = unweighed[2:]
         return kernel.bind(
             (ctas, 1, 1),
             *(self.live, Described(self.x), Described(weight), self._bias, self.out),
+            *unweighed,
+            0.0,
         )
 
     def run(self, variant: Projection, rows: int, capacity: int | None = None) -> torch.Tensor:

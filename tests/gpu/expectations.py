@@ -45,7 +45,10 @@ _ATTENTION: Final = Tolerance(2e-2, 8e-3)
 _TOLERANT: Final = {
     "linear": _F32,
     "linear_silu_mul": _F32,
+    "linear_weighed": _F32,
+    "linear_silu_mul_weighed": _F32,
     "rms_norm": _F32,
+    "weigh": _F32,
     "rope_and_cache_f16": _F16,
     "attention_f16": _ATTENTION,
 }

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tests.gpu.model_trials import linear, silu
+from tests.gpu.model_trials import linear, silu, weighed
 from tests.gpu.trials import Build, Company, Trial, in_company
 from tests.native.launches import Case
 from tests.native.packings import BF16_FORMAT, F32_FORMAT
@@ -37,7 +37,17 @@ def _silu(rng: np.random.Generator, rows: int, outputs: int, *, out_format: int)
     return silu(rng, WIDTH, outputs // 2, out_format, rows=rows)
 
 
+def _weighed(rng: np.random.Generator, rows: int, outputs: int, *, gated: bool) -> Case:
+    if gated:
+        case = silu(rng, WIDTH, outputs // 2, BF16_FORMAT, rows=rows)
+    else:
+        case = linear(rng, WIDTH, outputs, bias=True, accumulate=False, rows=rows)
+    return weighed(rng, case, whole=True)
+
+
 PRODUCTS: Final[dict[str, Product]] = {
+    "weighed": partial(_weighed, gated=False),
+    "gate_up weighed": partial(_weighed, gated=True),
     "f32": partial(_linear, bias=False, accumulate=False),
     "f32 bias": partial(_linear, bias=True, accumulate=False),
     "added": partial(_linear, bias=False, accumulate=True),

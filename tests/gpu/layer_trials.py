@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ignition.kernels.cuda.tiles import rotation_inside
+from ignition.capture.ops import row_blocks
 from tests.gpu.model_trials import MODELS, Model, linear, silu
 from tests.gpu.trials import WHOLE, Build, Run, SameBits, Trial, written
 from tests.native import cuda_cases, layer_cases, request_cases
@@ -48,12 +48,14 @@ def _layers(
     x = rng.standard_normal((rows, model.hidden), np.float32)
     at = _Rows.of(model, attending.operands["rows"], x)
 
-    def norm() -> Case:
-        case = layer_cases.rms_norm(
-            rng, BF16_FORMAT, rows=at.capacity, capacity=at.capacity, width=model.hidden
-        )
+    def weighing() -> Case:
+        block, blocks = row_blocks(at.capacity, model.hidden)
+        case = cuda_cases.weigh(
+            rng, rows=at.capacity, capacity=at.capacity, width=model.hidden, block=block,
+            whole=blocks == 1,
+        )  # fmt: skip
         weight = case.operands["weight"] * np.float32(2 / model.hidden**0.5)
-        return case.with_operands(rows=at.live, x=at.x, weight=weight, out=at.normed)
+        return case.with_operands(rows=at.live, x=at.x, weight=weight)
 
     def product(given: Array, width: int, outputs: int, out: Array, *, bias: bool = False) -> Case:
         case = linear(rng, width, outputs, bias=bias, accumulate=out is at.x, rows=at.capacity)
@@ -72,18 +74,23 @@ def _layers(
             **{name: attending.operands[name] for name in same}, **planes, qkv=qkv
         )
         attending = attending.with_operands(**planes)
-        cases += [norm(), product(at.normed, model.hidden, joint, qkv, bias=model.bias), rope]
+        normed = weighing()
+        joined = linear(
+            rng, model.hidden, joint, bias=model.bias, accumulate=False, rows=at.capacity
+        )
+        cases += [normed, cuda_cases.weighed(joined.with_operands(out=qkv), normed), rope]
         if lengths and layer == _LAYERS - 1:
             selection, attending = _selected(rng, attending, x, lengths)
             cases.append(selection)
             chosen = selection.operands
             at = _Rows.of(model, chosen["selected_rows"], chosen["out"])
         gate = silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=at.capacity)
+        normed = weighing()
         cases += [
             attending,
             product(attending.operands["out"], attended, model.hidden, at.x),
-            norm(),
-            gate.with_operands(rows=at.live, x=at.normed, out=at.gated),
+            normed,
+            cuda_cases.weighed(gate.with_operands(out=at.gated), normed),
             product(at.gated, model.intermediate, model.hidden, at.x),
         ]
     logits = _poison((at.capacity, _VOCABULARY), np.float32)
@@ -91,10 +98,12 @@ def _layers(
         rng, rows=at.capacity, capacity=at.capacity, vocab=_VOCABULARY, temperature=0.8, top_p=0.95
     )
     sample.operands["state"].view(STATE).reshape(-1)["temperature"][::2] = 0
+    normed = weighing()
+    head = linear(rng, model.hidden, _VOCABULARY, bias=False, accumulate=False, rows=at.capacity)
     return [
         *cases,
-        norm(),
-        product(at.normed, model.hidden, _VOCABULARY, logits),
+        normed,
+        cuda_cases.weighed(head.with_operands(out=logits), normed),
         sample.with_operands(rows=at.live, logits=logits),
     ]
 
@@ -105,15 +114,12 @@ class _Rows:
 
     live: Array
     x: Array
-    normed: Array
     gated: Array
 
     @staticmethod
     def of(model: Model, live: Array, x: Array) -> _Rows:
         """Of a residual."""
-        return _Rows(
-            live, x, _bytes(len(x), 2 * model.hidden), _bytes(len(x), 2 * model.intermediate)
-        )
+        return _Rows(live, x, _bytes(len(x), 2 * model.intermediate))
 
     @property
     def capacity(self) -> int:
@@ -179,10 +185,6 @@ def _overlapped(
     }
     same = [SameBits("early", name, ..., ..., launch=n) for n, name in written(cases)]
     same += [SameBits("fused", name, ..., ..., launch=n) for n, name in written(cases, unread)]
-    attention = next(case for case in cases if case.kernel == "attention_f16")
-    if lengths or not rotation_inside(attention.integers):
-        del runs["fused"]  # prompts and many rows have launches of their own
-        same = [one for one in same if one.run != "fused"]
     return Trial(runs, same)
 
 

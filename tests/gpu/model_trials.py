@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from ignition.capture.ops import row_blocks
 from tests.gpu.trials import (
     WHOLE,
     Build,
@@ -104,6 +105,19 @@ def silu(rng: np.random.Generator, width: int, outputs: int, out_format: int, *,
     return Case("linear_silu_mul", operands, integers)
 
 
+def weighed(rng: np.random.Generator, case: Case, *, whole: bool) -> Case:
+    """The product of rows that were weighed, with one sum of squares each or those of blocks."""
+    rows, width = case.integers["capacity"], case.integers["width"]
+    block = row_blocks(1, width)[0]
+    weighing = cuda_cases.weigh(
+        rng, rows=rows, capacity=rows, width=width, block=block, whole=whole
+    )
+    made = cuda_cases.weighed(case, weighing)
+    mean = np.float32(width / weighing.integers["blocks"])
+    squares = rng.uniform(0.25, 4, made.operands["squares"].shape).astype(np.float32) * mean
+    return made.with_operands(x=case.operands["x"], squares=squares)
+
+
 def projection(rng: np.random.Generator, case: Case, sizes: Sequence[int]) -> Trial:
     """The launch, and its rows in programs of all sizes. Larger ones than the launch itself aren't
     given to numpy: each of their rows has the bits of one that was."""
@@ -117,26 +131,39 @@ def _projections(model: Model) -> dict[str, Build]:
     attended = model.q_heads * model.head_dim
     joint = attended + 2 * model.kv_heads * model.head_dim
 
-    def product(width: int, outputs: int, *, bias: bool = False, accumulate: bool = False) -> Build:
+    def added(width: int) -> Build:
         return lambda rng: projection(
             rng,
-            linear(rng, width, outputs, bias=bias, accumulate=accumulate, rows=rows),
+            linear(rng, width, model.hidden, bias=False, accumulate=True, rows=rows),
             sizes,
         )
 
+    def qkv(rng: np.random.Generator) -> Case:
+        return linear(rng, model.hidden, joint, bias=model.bias, accumulate=False, rows=rows)
+
+    def gate_up(rng: np.random.Generator) -> Case:
+        return silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows)
+
+    few = [size for size in sizes if row_blocks(size, model.hidden)[1] > 1]
     trials: dict[str, Build] = {
-        "qkv": product(model.hidden, joint, bias=model.bias),
-        "output": product(attended, model.hidden, accumulate=True),
-        "gate_up": lambda rng: projection(
-            rng, silu(rng, model.hidden, model.intermediate, BF16_FORMAT, rows=rows), sizes
-        ),
-        "down": product(model.intermediate, model.hidden, accumulate=True),
+        "qkv": lambda rng: projection(rng, weighed(rng, qkv(rng), whole=True), sizes),
+        "qkv blocks": lambda rng: projection(rng, weighed(rng, qkv(rng), whole=False), few),
+        "qkv normed": lambda rng: projection(rng, qkv(rng), sizes),
+        "output": added(attended),
+        "gate_up": lambda rng: projection(rng, weighed(rng, gate_up(rng), whole=True), sizes),
+        "gate_up blocks": lambda rng: projection(rng, weighed(rng, gate_up(rng), whole=False), few),
+        "gate_up normed": lambda rng: projection(rng, gate_up(rng), sizes),
+        "down": added(model.intermediate),
     }
     if model.vocabulary:
         head = sizes[: 4 if model.hidden < 1024 else 3]
         trials["head"] = lambda rng: projection(
             rng,
-            linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
+            weighed(
+                rng,
+                linear(rng, model.hidden, model.vocabulary, bias=False, accumulate=False, rows=9),
+                whole=False,
+            ),
             [*head[:-1], 32],
         )
     return trials
@@ -148,6 +175,12 @@ def _norm(rng: np.random.Generator, width: int, format_: int) -> Trial:
     case.operands["x"][4] *= np.float32(1e-12)
     case.operands["x"][5] *= np.float32(1e12)
     return in_company(_poisoned(case), ["out"], companies(rng, 70, [5, 33, 64, 200]))
+
+
+def _weighing(rng: np.random.Generator, width: int, *, whole: bool) -> Trial:
+    block = row_blocks(1, width)[0]
+    case = cuda_cases.weigh(rng, rows=70, capacity=70, width=width, block=block, whole=whole)
+    return in_company(case, ["out", "squares"], companies(rng, 70, [5, 33, 64, 200]))
 
 
 def _embedding(rng: np.random.Generator, width: int) -> Trial:
@@ -199,6 +232,10 @@ def trials() -> dict[str, Build]:
         for matrix, build in _projections(model).items():
             found[f"projection {name} {matrix}"] = build
         found[f"norm {name}"] = partial(_norm, width=model.hidden, format_=BF16_FORMAT)
+        for whole in (False, True):
+            found[f"weigh {name}{' whole' * whole}"] = partial(
+                _weighing, width=model.hidden, whole=whole
+            )
         found[f"embed {name}"] = partial(_embedding, width=model.hidden)
         found[f"rope {name}"] = partial(_rope, model=model, rows=70)
     ragged: dict[str, Build] = {
@@ -216,6 +253,7 @@ def trials() -> dict[str, Build]:
         ),
     }
     found |= {f"projection {name}": build for name, build in ragged.items()}
+    found["weigh ragged"] = partial(_weighing, width=600, whole=False)
     found["norm f32"] = partial(_norm, width=577, format_=F32_FORMAT)
     found["rope far"] = partial(_far_rope, model=MODELS["tiny"])
     return found

@@ -218,21 +218,21 @@ def fuse_norm(launches: Sequence[NeighbouringLaunch]) -> tuple[CudaKernel, ...] 
 
 def test_a_fusion_does_the_work_of_its_launches_and_keeps_their_inputs(recorded: Record) -> None:
     made = recorded("llama")
-    message = made.manifest([Fusion(("rms_norm", "linear"), fuse_norm)])
+    message = made.manifest([Fusion(("weigh", "linear_weighed"), fuse_norm)])
     manifest = decode_manifest(message)
     check_manifest(manifest, decode(made.serving))
     fused = 0
     for program in manifest.programs:
         for number, launch in enumerate(program.launches):
-            if launch.kernel.name != "rms_norm" or launch.nodes:
+            if launch.kernel.name != "weigh" or launch.nodes:
                 continue
             fused += 1
             following = program.launches[number + 1]
-            assert following.kernel.name == "linear"
+            assert following.kernel.name == "linear_weighed"
             (node,) = following.nodes
             x, _, weight, bias, out = node.arguments[:5]
             assert x == launch.operands[1]
-            assert weight == following.operands[2]
+            assert weight == following.operands[3]
             assert bias == m.CudaInteger(0, m.CudaIntegerWidth.BITS_64)
             assert isinstance(x, m.Operand)
             assert isinstance(out, m.Operand)
@@ -244,7 +244,7 @@ def test_a_fusion_does_the_work_of_its_launches_and_keeps_their_inputs(recorded:
 def test_the_differ_holds_fused_launches_together(recorded: Record) -> None:
     """What is between them needn't be written; what they leave is compared."""
     made = recorded("llama")
-    message = made.manifest([Fusion(("rms_norm", "linear"), fuse_norm)])
+    message = made.manifest([Fusion(("weigh", "linear_weighed"), fuse_norm)])
     weights = {"weights": b"".join(made.weights.content())}
 
     class Fused(ReferenceDevice):

@@ -67,7 +67,7 @@ def test_what_any_launch_of_a_fusion_writes_is_not_settled_after_it(recorded: Re
         return fakes.any_kernel(window[0].launch)
 
     # The residual, to which the projection down adds, is written by the first of these.
-    fusions = [Fusion(("linear", "rms_norm", "linear_silu_mul"), fuse)]
+    fusions = [Fusion(("linear", "weigh", "linear_silu_mul_weighed"), fuse)]
     recorded.lower(fusions, {**fakes.LOWERINGS, "linear": noting})
     assert settled
     assert all("out" not in names and "rows" in names for names in settled)

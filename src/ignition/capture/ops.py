@@ -30,6 +30,9 @@ BF16_WEIGHTS_READ: Final = ActivationFormat.BF16
 
 # Width from which rows are weighed in blocks of 64 columns instead of 16.
 WIDE: Final = 2048
+# Rows below and from that width up to which they are weighed where they are made.
+MOST_NARROW: Final = 128
+MOST_WIDE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,7 @@ def normed(
     if matrix.packing != pb.PACKING_ROWS_BF16:
         return rms_norm(program, role, rows, x, weight, epsilon, form)
     out = program.activation(role, rows.capacity, x.width, form)
-    block = 16 if x.width < WIDE else 64
-    # Few rows are weighed where they are made, by tiles of one block or some.
-    blocks = 1 if rows.capacity > most_weighed_together(x.width) else -(-x.width // block)
+    block, blocks = row_blocks(rows.capacity, x.width)
     squares = program.activation(f"{role}_squares", rows.capacity, blocks)
     program.launch(
         "weigh",
@@ -133,9 +134,12 @@ def normed(
     return WeighedRows(out, squares.buffer, blocks, epsilon)
 
 
-def most_weighed_together(width: int) -> int:
-    """Rows up to which what makes rows of `width` weighs them too."""
-    return 128 if width < WIDE else 32
+def row_blocks(capacity: int, width: int) -> tuple[int, int]:
+    """Columns of a weighed row's blocks, and its sums of squares. Few rows are weighed where they
+    are made, by tiles of a block or some, each with its sum; many by themselves, into one."""
+    block = 16 if width < WIDE else 64
+    few = capacity <= (MOST_NARROW if width < WIDE else MOST_WIDE)
+    return block, -(-width // block) if few else 1
 
 
 def linear(

@@ -22,6 +22,7 @@ import triton.language as tl
 from ignition.kernels.cuda import attention, projection, projection_warps
 from ignition.kernels.cuda.compile import KernelRequest, compile, parameter_layout
 
+WEIGHING = {"factor": "*fp32", "weighed": "*bf16", "squares": "*fp32"}
 SOURCES = Path(projection.__file__).parents[3]
 
 
@@ -30,9 +31,12 @@ def few(rows_block: int = 8, **constants: int) -> KernelRequest:
         projection.project_few,
         dict.fromkeys(("rows",), "*i32")
         | dict.fromkeys(("x", "w"), "*bf16")
-        | {"bias": "*fp32", "out": "*bf16", "partials": "*fp32", "arrivals": "*i32"},
+        | {"bias": "*fp32", "out": "*bf16"}
+        | WEIGHING
+        | {"partials": "*fp32", "arrivals": "*i32", "epsilon": "fp32"},
         {"N": 128, "K": 256, "SPLITS": 2, "BN": 64, "BM": rows_block, "BK": 64}
         | {"ROWS_FIRST": False, "EPILOGUE": projection.BF16, "BIAS": True, "SETTLED": False}
+        | {"BLOCKS": 0, "PADDED_BLOCKS": 1, "BLOCK": 1}
         | constants,
         num_warps=4,
         num_stages=3,
@@ -43,10 +47,12 @@ def many(**constants: int) -> KernelRequest:
     return KernelRequest(
         projection.project_many,
         {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[64, 64]>"}
-        | {"bias": "*fp32", "out": "*bf16"},
+        | {"bias": "*fp32", "out": "*bf16"}
+        | WEIGHING
+        | {"epsilon": "fp32"},
         {"N": 128, "K": 128, "SPLITS": 1, "BN": 64, "BM": 64, "BK": 64, "GROUP": 8}
         | {"FLATTEN": True, "ROWS_FIRST": True, "EPILOGUE": projection.SILU_MUL, "BIAS": False}
-        | {"SETTLED": True}
+        | {"SETTLED": True, "BLOCKS": 2, "PADDED_BLOCKS": 2, "BLOCK": 1}
         | constants,
         num_warps=4,
         num_stages=2,
@@ -57,9 +63,9 @@ def in_groups() -> KernelRequest:
     return KernelRequest(
         projection_warps.project_in_groups,
         {"rows": "*i32", "x": "tensordesc<bf16[64, 64]>", "w": "tensordesc<bf16[128, 64]>"}
-        | {"bias": "*fp32", "out": "*fp32"},
+        | {"bias": "*fp32", "out": "*fp32", "squares": "*fp32", "epsilon": "fp32"},
         {"N": 256, "K": 512, "BN": 128, "BM": 64, "BK": 64, "STAGES": 4, "GROUP": 8}
-        | {"EPILOGUE": projection.ADD, "BIAS": True},
+        | {"EPILOGUE": projection.ADD, "BIAS": True, "WEIGHED": False},
         num_warps=4,
         num_stages=1,
     )
