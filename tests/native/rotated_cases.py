@@ -24,10 +24,11 @@ def rotated_projection(
     weighed: bool = False,
     bias: bool = False,
     norms: bool = False,
+    exact: bool = True,
 ) -> list[Case]:
-    """A projection and its rotation. Sums are exact in whatever order, so that their bits are the
-    same where products are added in another. Of the first rows some are inert, some have slots,
-    positions or pages that there aren't; rows from the live ones on hold poison."""
+    """A projection and its rotation. `exact` sums are the same in whatever order products are
+    added. Of the first rows some are inert, some have slots, positions or pages that there aren't;
+    rows from the live ones on hold poison."""
     slots, table_pages = 4, max(4, -(-capacity // cuda_cases.PAGE_TOKENS))
     rope = cuda_cases.rope_and_cache_f16(
         rng, rows=rows, capacity=capacity, q_heads=q_heads, kv_heads=kv_heads, head_dim=head_dim,
@@ -47,13 +48,20 @@ def rotated_projection(
     given["positions"][elsewhere] = -1
     given["positions"][rows:] = rng.integers(0, 64, capacity - rows)
     outputs = given["qkv"].shape[1]
-    x = rng.integers(-8, 9, (capacity, width)).astype(np.float32)
+    if exact:
+        x = rng.integers(-8, 9, (capacity, width)).astype(np.float32)
+        factors = rng.integers(-4, 5, (outputs, width)).astype(np.float32) / np.float32(8)
+        weight = encode(factors, BF16_FORMAT).reshape(-1)
+    else:
+        x = rng.standard_normal((capacity, width), np.float32)
+        # Of magnitudes from 1/8 to 2.
+        bits = rng.integers(0, 1 << 16, (outputs, width), np.uint16)
+        weight = ((bits & 0x81FF) | 0x3E00).view(np.uint8).reshape(-1)
     x[rows:] = np.nan
-    weight = rng.integers(-4, 5, (outputs, width)).astype(np.float32) / np.float32(8)
     operands: dict[str, Array] = {
         "rows": given["rows"],
         "x": encode(x, BF16_FORMAT),
-        "weight": encode(weight, BF16_FORMAT).reshape(-1),
+        "weight": weight,
         "out": np.full((capacity, outputs), np.nan, np.float32),
     }
     if bias:

@@ -25,6 +25,8 @@ def _angles(value, target, BLOCK: tl.constexpr):
 
 
 def angles(launch: CatalogueLaunch) -> list[CudaKernel]:
-    request = KernelRequest(_angles, dict.fromkeys(("value", "target"), "*i32"), {"BLOCK": BLOCK}, 4, 1)
+    request = KernelRequest(
+        _angles, dict.fromkeys(("value", "target"), "*i32"), {"BLOCK": BLOCK}, 4, 1
+    )
     grid = (launch.integers["capacity"] // BLOCK, 1, 1)
     return [CudaKernel(request, grid, {name: At(name) for name in request.arguments})]

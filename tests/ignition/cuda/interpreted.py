@@ -174,9 +174,7 @@ def fused(cases: Sequence[Case], *, unread: Sequence[Array] = ()) -> list[CudaKe
     from ignition.kernels.cuda.lowerings import FUSIONS
 
     numbers: dict[int, int] = {}
-    unread_places = frozenset(
-        (numbers.setdefault(id(array), len(numbers)), 0) for array in unread
-    )
+    unread_places = frozenset((numbers.setdefault(id(array), len(numbers)), 0) for array in unread)
     neighbours = []
     for case in cases:
         launch = CatalogueLaunch(

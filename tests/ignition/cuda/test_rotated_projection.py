@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.gpu import rotated_trials
 from tests.ignition.cuda.interpreted import (
     ELSEWHERE,
     WITHOUT_TRITON,
@@ -102,6 +103,17 @@ def test_heads_with_norms_few_rows_and_codes_stay_apart() -> None:
     projection, rope = cases("many", width=128)
     codes = projection.with_integers(packing=11)
     assert fused([codes, rope], unread=[rope.operands["qkv"]]) is None
+
+
+@pytest.mark.parametrize("size", rotated_trials.SIZES)
+def test_trials_have_the_tile_that_they_say(size: str) -> None:
+    trial = rotated_trials.trials()[f"rotated projection {size} plain"](np.random.default_rng(0))
+    run = trial.runs["129 together"]
+    kernels = fused(list(run.cases), unread=run.unread)
+    assert kernels is not None
+    (kernel,) = kernels
+    assert kernel.request.constants["BN"] == int(size.split()[1])
+    assert set(kernel.arguments) == set(kernel.request.arguments)
 
 
 def request(model: str, tile: str, *, weighed: bool) -> KernelRequest:
