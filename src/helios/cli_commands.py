@@ -7,39 +7,29 @@ Each imports what it needs when it runs, so that help appears at once. What the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from helios.cli_cores import inspect, verify
 from helios.cli_options import (
     Accept,
-    AllowPrivateMirrors,
-    AllowUnknownPublisher,
-    CacheDir,
     CacheMemory,
     Core,
-    CoreKey,
-    GpuOrdinal,
-    InstructionSet,
+    Keeping,
+    Machine,
     MaxTokens,
-    MirrorTimeout,
-    OffloadMemory,
-    PromptCache,
-    PromptCacheSize,
-    PublisherKey,
+    Mirrors,
+    Opening,
     Seed,
     Target,
     Temperature,
-    Threads,
-    keeping_options,
-    mirror_options,
-    opening_options,
-    running_options,
+    capacity_options,
 )
 from helios.cli_serve import asked_server, serve
 from helios.cli_trust import trust
 from helios.cli_typer import for_typer
+from helios.command_line import Group, with_groups
 from helios.errors import HeliosError
 from helios.version import VERSION
 
@@ -69,11 +59,31 @@ def common(
     """Serves prepared language models."""
 
 
+@with_groups
+def engine_options(
+    *,
+    machine: Machine,
+    keeping: Keeping,
+    opening: Opening,
+    mirrors: Mirrors,
+    target: Target = None,
+    cache_memory: CacheMemory = None,
+) -> dict[str, Any]:
+    """What an engine is given that answers one request after the other in this process, its core
+    apart. Raises as the others."""
+    own = {"target": target, **capacity_options(1, cache_memory), "oracle": False}
+    return opening | mirrors | machine | own | keeping
+
+
+EngineOptions = Annotated[dict[str, Any], Group(engine_options)]
+
+
 app.command("serve")(for_typer(asked_server, then=serve))
 
 
 @app.command()
 @for_typer
+@with_groups
 def generate(
     core: Core,
     accept: Accept,
@@ -81,36 +91,20 @@ def generate(
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     seed: Seed = None,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    target: Target = None,
-    device: GpuOrdinal = 0,
-    cache_memory: CacheMemory = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
+    *,
+    engine: EngineOptions,
 ) -> None:
     """Continue a text and print it as it grows."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.cli_chat import generate_text
     from helios.frontend.prepare import GenerationOptions
 
     wanted = GenerationOptions(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    options = {**opening, **running, **keeping, "oracle": False}
-    generate_text(core, accept, prompt, wanted, options)
+    generate_text(core, accept, prompt, wanted, engine)
 
 
 @app.command()
 @for_typer
+@with_groups
 def chat(
     core: Annotated[
         Path | None, typer.Argument(help="The core's folder.", show_default=False)
@@ -136,20 +130,8 @@ def chat(
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     seed: Seed = None,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    target: Target = None,
-    device: GpuOrdinal = 0,
-    cache_memory: CacheMemory = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
+    *,
+    engine: EngineOptions,
 ) -> None:
     """Talk to a core in the terminal, or to a running server."""
     from helios.cli_chat import (
@@ -187,12 +169,7 @@ def chat(
         raise HeliosError(
             "a core needs --accept", where="chat", remedy="Repeat its publisher's namespace"
         )
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(threads, isa, cache_memory=cache_memory, target=target, device=device)
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
-    options = {**opening, **running, **keeping, "oracle": False}
-    with CoreSpeaker(core, accept, wanted, options) as speaker:
+    with CoreSpeaker(core, accept, wanted, engine) as speaker:
         talk(speaker)
 
 

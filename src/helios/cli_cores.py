@@ -11,32 +11,23 @@ import typer
 
 from helios.cli_options import (
     Accept,
-    AllowPrivateMirrors,
-    AllowUnknownPublisher,
-    CacheDir,
-    CacheMemory,
+    CapacityOptions,
     Core,
     CoreKey,
-    GpuOrdinal,
-    InstructionSet,
-    MaxActive,
-    MirrorTimeout,
+    Machine,
+    Mirrors,
+    Opening,
     PublisherKey,
-    Snapshots,
     Target,
-    Threads,
-    mirror_options,
     opening_options,
-    running_options,
 )
+from helios.command_line import with_groups
 
 
+@with_groups
 def inspect(
     core: Core,
     target: Target = None,
-    max_active: MaxActive = None,
-    cache_memory: CacheMemory = None,
-    snapshots: Snapshots = None,
     program: Annotated[
         str | None, typer.Option(help="Show this program's launches.", show_default=False)
     ] = None,
@@ -45,25 +36,24 @@ def inspect(
     ] = False,
     publisher_key: PublisherKey = None,
     core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
+    *,
+    capacities: CapacityOptions,
+    mirrors: Mirrors,
 ) -> None:
     """Print what a core holds: resources, memory by class, programs. Loads nothing."""
     # Looking at a core is safe, whoever signed it; the table says whether the key is trusted.
     opening = opening_options(publisher_key, True, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(None, None, max_active, cache_memory, snapshots)
     from helios.cli_inspect import inspect_core, print_contract
     from helios.worker.options import WorkerOptions
 
-    options = WorkerOptions(core=str(core), accept="", **opening, **running)
+    options = WorkerOptions(core=str(core), accept="", **opening, **mirrors, **capacities)
     if contract:
         print_contract(options)
     else:
         inspect_core(options, target, program)
 
 
+@with_groups
 def verify(
     core: Core,
     accept: Accept,
@@ -74,7 +64,6 @@ def verify(
             " where the core has it."
         ),
     ] = None,
-    device: GpuOrdinal = 0,
     replay: Annotated[
         bool,
         typer.Option(
@@ -82,21 +71,16 @@ def verify(
             help="Run the reference in lockstep and name the first launch that differs (slow).",
         ),
     ] = False,
-    threads: Threads = None,
-    isa: InstructionSet = None,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
+    *,
+    machine: Machine,
+    opening: Opening,
+    mirrors: Mirrors,
 ) -> None:
     """Check every byte of a core, then replay its whole oracle."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
     from helios.cli_verify import verify_core
     from helios.worker.options import WorkerOptions
 
-    running = running_options(threads, isa, device=device)
-    options = WorkerOptions(core=str(core), accept=accept, **opening, **running)
+    options = WorkerOptions(
+        core=str(core), accept=accept, request_slots=1, **machine, **opening, **mirrors
+    )
     verify_core(options, target, lockstep=replay)

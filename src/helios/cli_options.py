@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from helios.command_line import Argument, Option
+from helios.command_line import Argument, Group, Option
 
 Core = Annotated[Path, Argument("The core's folder.")]
 Accept = Annotated[
@@ -144,9 +144,9 @@ Seed = Annotated[int | None, Option("Equal seeds give equal answers.")]
 
 
 def opening_options(
-    publisher_key: Path | None,
-    allow_unknown_publisher: bool,
-    core_key: Path | None,
+    publisher_key: PublisherKey = None,
+    allow_unknown_publisher: AllowUnknownPublisher = False,
+    core_key: CoreKey = None,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how a core is opened. Raises CoreError for a key
     file that is none."""
@@ -162,7 +162,9 @@ def opening_options(
 
 
 def mirror_options(
-    cache_dir: Path | None, allow_private_mirrors: bool, mirror_timeout: float | None
+    cache_dir: CacheDir = None,
+    allow_private_mirrors: AllowPrivateMirrors = False,
+    mirror_timeout: MirrorTimeout = None,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say how what the core's folder lacks is fetched."""
     return {
@@ -173,7 +175,9 @@ def mirror_options(
 
 
 def keeping_options(
-    prompt_cache: Path | None, prompt_cache_size: str | None, offload_memory: str | None
+    prompt_cache: PromptCache = None,
+    prompt_cache_size: PromptCacheSize = None,
+    offload_memory: OffloadMemory = None,
 ) -> dict[str, Any]:
     """The fields of `WorkerOptions` that say what is kept of prompts beyond the attention cache.
     Raises HeliosError for a size that is none."""
@@ -189,29 +193,29 @@ def keeping_options(
     return options
 
 
-def running_options(
-    threads: int | None,
-    isa: str | None,
-    max_active: int | None = 1,
-    cache_memory: str | None = None,
-    snapshots: int | None = None,
-    *,
-    target: str | None = None,
-    device: int = 0,
+def machine_options(
+    threads: Threads = None, isa: InstructionSet = None, device: GpuOrdinal = 0
 ) -> dict[str, Any]:
-    """The fields of `WorkerOptions` that say how a core runs. Raises HeliosError for a size that
-    is none."""
-    options: dict[str, Any] = {
-        "target": target,
-        "device": device,
-        "threads": threads,
-        "instruction_set": isa,
-        "request_slots": max_active,
-        "snapshots": snapshots,
-    }
+    """The fields of `WorkerOptions` that say what of the machine a core runs on."""
+    return {"threads": threads, "instruction_set": isa, "device": device}
+
+
+def capacity_options(
+    max_active: MaxActive = None, cache_memory: CacheMemory = None, snapshots: Snapshots = None
+) -> dict[str, Any]:
+    """The fields of `WorkerOptions` that say how much a core has room for. Raises HeliosError for
+    a size that is none."""
+    options: dict[str, Any] = {"request_slots": max_active, "snapshots": snapshots}
     if cache_memory is not None:
         from helios.sizes import parse_size_or_share
 
         size = parse_size_or_share(cache_memory)
         options["cache_share" if isinstance(size, float) else "cache_nbytes"] = size
     return options
+
+
+Opening = Annotated[dict[str, Any], Group(opening_options)]
+Mirrors = Annotated[dict[str, Any], Group(mirror_options)]
+Keeping = Annotated[dict[str, Any], Group(keeping_options)]
+Machine = Annotated[dict[str, Any], Group(machine_options)]
+CapacityOptions = Annotated[dict[str, Any], Group(capacity_options)]

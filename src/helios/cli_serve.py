@@ -38,37 +38,23 @@ from helios.cli_http_options import (
 )
 from helios.cli_options import (
     Accept,
-    AllowPrivateMirrors,
-    AllowUnknownPublisher,
-    CacheDir,
-    CacheMemory,
+    CapacityOptions,
     Core,
-    CoreKey,
     FrontendWorkers,
-    GpuOrdinal,
     HistoryDrafting,
-    InstructionSet,
-    MaxActive,
+    Keeping,
+    Machine,
     MaxStepMs,
-    MirrorTimeout,
+    Mirrors,
     NoOracle,
     NoPrefixReuse,
-    OffloadMemory,
+    Opening,
     PrefillShare,
-    PromptCache,
-    PromptCacheSize,
-    PublisherKey,
     QueueCapacity,
-    Snapshots,
     SpeculativeWidth,
     Target,
-    Threads,
-    keeping_options,
-    mirror_options,
-    opening_options,
-    running_options,
 )
-from helios.command_line import Option
+from helios.command_line import Option, with_groups
 from helios.errors import HeliosError
 from helios.logs import LogOptions, logging_to_stderr
 
@@ -100,21 +86,17 @@ StallTimeout = Annotated[
 ]
 
 
+@with_groups
 def asked_server(
     core: Core,
     accept: Accept,
     host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(minimum=0, maximum=65535, help="0 takes a free one.")] = 8000,
-    threads: Threads = None,
-    isa: InstructionSet = None,
+    *,
     target: Target = None,
-    device: GpuOrdinal = 0,
-    max_active: MaxActive = None,
-    cache_memory: CacheMemory = None,
-    snapshots: Snapshots = None,
-    prompt_cache: PromptCache = None,
-    prompt_cache_size: PromptCacheSize = None,
-    offload_memory: OffloadMemory = None,
+    machine: Machine,
+    capacities: CapacityOptions,
+    keeping: Keeping,
     speculative_width: SpeculativeWidth = None,
     history_drafting: HistoryDrafting = False,
     queue_capacity: QueueCapacity = None,
@@ -123,12 +105,8 @@ def asked_server(
     no_prefix_reuse: NoPrefixReuse = False,
     frontend_workers: FrontendWorkers = None,
     http_workers: HttpWorkers = 1,
-    publisher_key: PublisherKey = None,
-    allow_unknown_publisher: AllowUnknownPublisher = False,
-    core_key: CoreKey = None,
-    cache_dir: CacheDir = None,
-    allow_private_mirrors: AllowPrivateMirrors = False,
-    mirror_timeout: MirrorTimeout = None,
+    opening: Opening,
+    mirrors: Mirrors,
     no_oracle: NoOracle = False,
     stall_timeout: StallTimeout = 60.0,
     strict_fields: StrictFields = False,
@@ -156,12 +134,6 @@ def asked_server(
     forwarded_allow_ips: ForwardedAllowIps = "",
 ) -> ServerOptions:
     """Serve a core over HTTP, with the OpenAI API."""
-    opening = opening_options(publisher_key, allow_unknown_publisher, core_key)
-    opening |= mirror_options(cache_dir, allow_private_mirrors, mirror_timeout)
-    running = running_options(
-        threads, isa, max_active, cache_memory, snapshots, target=target, device=device
-    )
-    keeping = keeping_options(prompt_cache, prompt_cache_size, offload_memory)
     from helios.scheduler.options import SchedulerOptions
     from helios.server.options import AccessOptions, HttpOptions, LimitOptions, ProxyOptions
     from helios.server.options.access import read_keys
@@ -208,8 +180,11 @@ def asked_server(
             prefill_share=prefill_share,
             prefix_reuse=not no_prefix_reuse,
         ),
+        target=target,
         **opening,
-        **running,
+        **mirrors,
+        **machine,
+        **capacities,
         logs=LogOptions(level=log_level, format=log_format),
         **keeping,
     )

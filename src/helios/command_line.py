@@ -11,12 +11,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from inspect import signature
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from helios.dataclass import dataclass
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,14 @@ class Option:
         return self.name or f"--{parameter.replace('_', '-')}"
 
 
+@dataclass(frozen=True)
+class Group:
+    """Marks a parameter that stands for the options of `of`, a function, and is given what that
+    makes of them: what several commands take is declared once. See `with_groups`."""
+
+    of: Callable[..., Any]
+
+
 class _UnusualError(Exception):
     """Something that is Typer's to judge."""
 
@@ -59,6 +80,37 @@ def parameter_hints(command: Callable[..., object]) -> dict[str, Any]:
     annotations = {name: hint for name, hint in command.__annotations__.items() if name != "return"}
     names = command.__globals__
     return get_type_hints(SimpleNamespace(__annotations__=annotations), names, include_extras=True)
+
+
+def with_groups(command: Callable[..., Result]) -> Callable[..., Result]:
+    """The command with the options of its groups in place of the parameters that stand for them;
+    those are given by name alone, behind the others that have no default."""
+    hints = parameter_hints(command)
+    parameters: list[Parameter] = []
+    groups: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {}
+    for one in signature(command).parameters.values():
+        hint = hints[one.name]
+        mark = get_args(hint)[-1] if get_origin(hint) is Annotated else None
+        if not isinstance(mark, Group):
+            parameters.append(one.replace(annotation=hint))
+            continue
+        own = parameter_hints(mark.of)
+        groups[one.name] = (mark.of, tuple(own))
+        for option in signature(mark.of).parameters.values():
+            changed = option.replace(annotation=own[option.name], kind=Parameter.KEYWORD_ONLY)
+            parameters.append(changed)
+
+    @wraps(command)
+    def run(**given: Any) -> Result:
+        made = {
+            name: of(**{option: given.pop(option) for option in options if option in given})
+            for name, (of, options) in groups.items()
+        }
+        return command(**given, **made)
+
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def read(command: Callable[..., object], words: Sequence[str]) -> dict[str, Any] | None:

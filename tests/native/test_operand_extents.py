@@ -12,8 +12,10 @@ from helios.kernels.operand_extents import OPERAND_EXTENTS
 from helios.runtime.launch_extents import operand_nbytes
 from helios.runtime.manifest import Launch
 from tests.native.cases import EVERY_KERNEL
-from tests.native.cuda_cases import attention_f16, rope_and_cache_f16
+from tests.native.cuda_cases import attention_f16, rope_and_cache_f16, weigh, weighed
 from tests.native.launches import Case
+from tests.native.layer_cases import linear, linear_silu_mul
+from tests.native.packings import BF16_FORMAT, Packing
 from tests.native.test_guards import ONE_ROW, SYMBOLIC
 
 
@@ -23,10 +25,17 @@ def test_every_operand_of_the_catalogue_has_an_extent() -> None:
         assert OPERAND_EXTENTS[kernel.name].keys() >= names, kernel.name
 
 
-def _f16_cases() -> dict[str, Case]:
+def _cuda_cases() -> dict[str, Case]:
     rng = np.random.default_rng(3)
     heads = {"q_heads": 4, "kv_heads": 2, "head_dim": 16}
+    rows = {"rows": 3, "capacity": 5, "width": 96}
+    weighing = weigh(rng, block=16, **rows)
+    product = linear(rng, Packing.ROWS_BF16, BF16_FORMAT, outputs=64, bias=True, **rows)[0]
+    gated = linear_silu_mul(rng, Packing.ROWS_BF16, BF16_FORMAT, BF16_FORMAT, outputs=64, **rows)[0]
     return {
+        "weigh": weighing,
+        "linear_weighed": weighed(product, weighing),
+        "linear_silu_mul_weighed": weighed(gated, weighing),
         "rope_and_cache_f16": rope_and_cache_f16(rng, rows=3, capacity=5, norms=True, **heads),
         "attention_f16 of rows": attention_f16(rng, contexts=(7, 70), **heads),
         "attention_f16 of lanes": attention_f16(
@@ -41,11 +50,11 @@ def _launch(case: Case) -> Launch:
     return Launch(kernel, (None,) * len(kernel.operands), integers, ())
 
 
-@pytest.mark.parametrize("name", [*EVERY_KERNEL, *_f16_cases()])
+@pytest.mark.parametrize("name", [*EVERY_KERNEL, *_cuda_cases()])
 def test_extents_are_those_of_the_native_library(name: str) -> None:
     """Its own test refuses what is a byte shorter than these arrays."""
     make = EVERY_KERNEL.get(name)
-    case = _f16_cases()[name] if make is None else make(np.random.default_rng(10))
+    case = _cuda_cases()[name] if make is None else make(np.random.default_rng(10))
     needed = operand_nbytes(_launch(case))
     symbolic = SYMBOLIC if case.kernel == "scatter_i32" else SYMBOLIC - {"target"}
     for spec, nbytes in zip(BY_NAME[case.kernel].operands, needed, strict=True):

@@ -22,7 +22,8 @@ from helios.runtime.manifest import (
     Program,
 )
 from helios.runtime.reference.device import ReferenceDevice
-from helios.runtime.reference.differ import LockstepDevice, row_errors
+from helios.runtime.reference.differ import LockstepDevice
+from helios.runtime.reference.tolerances import row_errors
 
 VOCAB, WIDTH, OUTPUTS, ROWS = 5, 32, 3, 2
 ROWS_IN, TOKENS, TABLE, X, NORM, NORMED, OUT = range(7)

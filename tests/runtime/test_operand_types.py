@@ -16,7 +16,7 @@ ATTRIBUTES = {
     "accumulate": 0, "q_heads": 4, "kv_heads": 2, "head_dim": 32, "page_tokens": 32,
     "table_pages": 4, "window": 0, "packing": pb.PACKING_TILE16_Q8_0, "format": 2, "out_format": 3,
     "lanes": 4, "start": 0, "limit": 4, "elements": 96, "dtype": pb.DTYPE_BF16,
-    "lane_capacity": 4,
+    "lane_capacity": 4, "block": 16, "blocks": 4,
 }  # fmt: skip
 
 

@@ -18,7 +18,8 @@ from helios.contract.json_form import from_json
 from helios.core import open_core
 from helios.core.verification import Pace, Verified
 from helios.errors import ExecutionError
-from helios.runtime.reference.differ import TOLERANCES, LockstepDevice
+from helios.runtime.reference.differ import LockstepDevice
+from helios.runtime.reference.tolerances import TOLERANCES
 from helios.runtime.targets import deployed_rank, read_manifest
 from helios.version import VERSION
 from helios.worker.options import WorkerOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from helios.cli import served
 from helios.cli_serve import asked_server
 from helios.cli_typer import for_typer
-from helios.command_line import parameter_hints, read
+from helios.command_line import Argument, Group, Option, parameter_hints, read, with_groups
 
 PLAIN = ["core", "--accept", "tests"]
 DEFAULTS = {
@@ -117,3 +117,36 @@ def test_what_is_read_at_all_is_what_typer_reads(words: list[str]) -> None:
 @pytest.mark.parametrize("words", [[], ["-h"], ["--version"], ["verify", "core"], ["serve"]])
 def test_other_commands_are_typers(words: list[str]) -> None:
     assert not served(words)
+
+
+def _made(
+    size: Annotated[int, Option("A size.", minimum=1)] = 1,
+    loud: Annotated[bool, Option("Loud.", name="--loud")] = False,
+) -> tuple[int, bool]:
+    return size, loud
+
+
+@with_groups
+def _grouped(
+    place: Annotated[str, Argument("A place.")],
+    name: Annotated[str, Option("A name.")] = "nobody",
+    *,
+    made: Annotated[tuple[int, bool], Group(_made)],
+) -> tuple[object, ...]:
+    return place, name, made
+
+
+def test_a_group_s_options_are_the_command_s_and_it_is_given_what_they_make() -> None:
+    assert list(inspect.signature(_grouped).parameters) == ["place", "name", "size", "loud"]
+    assert _grouped(place="here") == ("here", "nobody", (1, False))
+    for words, expected in (
+        (["here", "--size", "3"], ("here", "nobody", (3, False))),
+        (["here", "--loud", "--name=me"], ("here", "me", (1, True))),
+    ):
+        found = read(_grouped, words)
+        assert found is not None
+        assert _grouped(**found) == expected
+    assert read(_grouped, ["here", "--size", "0"]) is None
+    assert read(_grouped, ["here", "--made", "0"]) is None
+    with pytest.raises(TypeError):
+        _grouped(place="here", volume=3)

@@ -142,6 +142,11 @@ OPERAND_EXTENTS: Final[Mapping[str, Mapping[str, Factors]]] = {
         " packed_capacity * width: x; packed_capacity * elements: queries;"
         " packed_capacity: positions slot; capacity * width: out; capacity * elements: out_queries"
     ),
+    "weigh": _extents(
+        "1: rows; capacity * width: x out; width: weight; capacity * blocks: squares"
+    ),
+    "linear_weighed": _extents(f"{_LINEAR}; outputs: bias; capacity * blocks: squares"),
+    "linear_silu_mul_weighed": _extents(f"{_SILU}; capacity * blocks: squares"),
 }
 
 

@@ -11,6 +11,7 @@ from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, fused, resources, run, run_fused
 from tests.ignition.lowered import Recorded
+from tests.native import cuda_cases
 from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
 from tests.native.round_cases import decode, ending, mixed, prefill
 
@@ -58,6 +59,22 @@ def test_mixed_begins(capacity, width, seed):
 def test_prefill_begins(capacity, width, seed):
     packing = [Packing.ROWS_BF16, Packing.ROWS_Q8][seed % 2]
     check(prefill(np.random.default_rng([seed, width]), capacity, width, packing))
+
+
+def weighing(cases, rng, *, whole):
+    """The same beginning with rows that are weighed instead of normed."""
+    *before, norm = cases
+    extents = {name: norm.integers[name] for name in ("capacity", "width")}
+    weigh = cuda_cases.weigh(rng, rows=1, block=16, whole=whole, **extents)
+    given = {name: norm.operands[name] for name in ("rows", "x", "weight")}
+    return [*before, weigh.with_operands(**given)]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("begin", [decode, mixed, prefill])
+def test_weighed_rows_begin(begin, whole):
+    rng = np.random.default_rng(whole)
+    check(weighing(begin(rng, 5, 160), rng, whole=whole))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -120,6 +137,7 @@ def test_kernels_compile():
 
     rng = np.random.default_rng(0)
     rounds = [decode(rng, 3, 576), decode(rng, 3, 4096), mixed(rng, 3, 1024), prefill(rng, 3, 64)]
+    rounds += [weighing(decode(rng, 3, 4096), rng, whole=False)]
     rounds += [ending(rng, 3, prompt=prompt) for prompt in (True, False)]
     for cases in rounds:
         for kernel in fused(cases):

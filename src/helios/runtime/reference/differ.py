@@ -10,7 +10,7 @@ it, and `helios verify --replay`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,25 +21,11 @@ from helios.contract.enums import AccessMode
 from helios.errors import ExecutionError
 from helios.kernels.catalogue import MEASURING
 from helios.runtime.device import AvailableMemory, Device, MemoryPlan
-from helios.runtime.manifest import BufferClass, DType, Launch, Operand, Packing, Program
+from helios.runtime.manifest import BufferClass, DType, Launch, Operand, Program
 from helios.runtime.reference.device import ReferenceDevice
+from helios.runtime.reference.steps import alone, cut, written
+from helios.runtime.reference.tolerances import TOLERANCES, row_errors, tolerance_of
 
-# Largest error of one launch, relative to the largest magnitude in the row: rounding to the
-# storage format, and for f32 the order of sums and the argument of sines.
-TOLERANCES: Final[Mapping[DType, float]] = {
-    DType.F32: 1e-3,
-    DType.F16: 2e-3,
-    DType.BF16: 1e-2,
-    DType.ACT_Q8: 1e-2,
-    DType.ACT_Q16: 1e-3,
-    DType.ACT_Q8_PAIRS: 1e-2,
-}
-# The same for what kernels write whose products take more than the format rounds: scores of bf16
-# queries are off by 2^-9 of themselves, and the exponential turns that into a relative error.
-KERNEL_TOLERANCES: Final[Mapping[str, float]] = {"attention_bf16": 3e-2}
-# So much more where blocks lie in pairs: each block's sum is rounded to what the pair's scale can
-# hold, which the reference, multiplying in float32, doesn't do.
-_PAIRS_FACTOR: Final = 4.0
 _LAUNCH_TIMEOUT_MS: Final = 600_000
 
 
@@ -115,11 +101,11 @@ class LockstepDevice:
         """Loads each step as a program of its own on both devices."""
         steps: list[Program] = []
         for program in programs:
-            cuts = list(_cut(program))
+            cuts = list(cut(program))
             self._cuts.append(cuts)
             self._first_step.append(len(steps))
             steps.extend(
-                replace(program, name=f"{program.name}[{index}]", launches=_alone(launches))
+                replace(program, name=f"{program.name}[{index}]", launches=alone(launches))
                 for index, launches in cuts
             )
         self._programs.extend(programs)
@@ -174,12 +160,12 @@ class LockstepDevice:
 
     def _compare(self, program: str, first: int, launches: Sequence[Launch], frame: int) -> None:
         """Compares what a step wrote and keeps the first difference."""
-        written = _written(launches)
+        left = written(launches)
         for offset, launch in enumerate(launches):
             for spec, operand in zip(launch.kernel.operands, launch.operands, strict=True):
                 if operand is None or operand.access is AccessMode.READ:
                     continue
-                if operand.buffer not in written:
+                if operand.buffer not in left:
                     continue  # within the step
                 found = self._difference(launch, operand, frame)
                 if found is not None:
@@ -214,7 +200,7 @@ class LockstepDevice:
                 return None
         errors = row_errors(got, expected)
         worst = np.unravel_index(int(np.argmax(errors)), errors.shape)
-        if errors[worst] <= self._tolerance(launch, buffer.dtype):
+        if errors[worst] <= tolerance_of(launch, buffer.dtype, self._tolerances):
             return None
         place = tuple(int(axis) for axis in worst)
         return place, float(expected[worst]), float(got[worst]), float(errors[worst])
@@ -224,11 +210,6 @@ class LockstepDevice:
         counted = launch.operands[0]
         assert counted is not None
         return int(self._read(counted.buffer, frame).reshape(-1)[counted.byte_offset // 4])
-
-    def _tolerance(self, launch: Launch, dtype: DType) -> float:
-        tolerance = KERNEL_TOLERANCES.get(launch.kernel.name, self._tolerances.get(dtype, 0.0))
-        pairs = _attribute(launch, "packing") == Packing.TILE16_Q4_PAIRS
-        return tolerance * _PAIRS_FACTOR if pairs else tolerance
 
     def completed(self) -> int:
         """The last sequence that has run."""
@@ -274,59 +255,3 @@ class LockstepDevice:
         """Closes both devices."""
         self._candidate.close()
         self._reference.close()
-
-
-def _alone(launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
-    """Launches of a step whose first node waits for all before it: what it reads early was to be
-    written before a launch that isn't there."""
-    places = [place for place, launch in enumerate(launches) if launch.nodes]
-    if not places:
-        return launches
-    first, *others = launches[places[0]].nodes
-    patient = replace(launches[places[0]], nodes=(replace(first, programmatic=False), *others))
-    return (*launches[: places[0]], patient, *launches[places[0] + 1 :])
-
-
-def _cut(program: Program) -> Iterator[tuple[int, tuple[Launch, ...]]]:
-    """Steps: the number of their first launch, and their launches. On targets without nodes each
-    launch is one; else those without nodes belong to the next that has some."""
-    has_nodes = any(launch.nodes for launch in program.launches)
-    first = 0
-    for number, launch in enumerate(program.launches):
-        if launch.nodes or not has_nodes:
-            yield first, program.launches[first : number + 1]
-            first = number + 1
-
-
-def _written(launches: Sequence[Launch]) -> set[int]:
-    """Buffers that hold what a step wrote when it is over: where nodes do the work of several
-    launches, what they don't write themselves isn't anywhere."""
-    nodes = [node for launch in launches for node in launch.nodes]
-    if not nodes:
-        return {o.buffer for launch in launches for o in launch.operands if o is not None}
-    return {
-        argument.buffer
-        for node in nodes
-        for argument in node.arguments
-        if isinstance(argument, Operand) and argument.access is not AccessMode.READ
-    }
-
-
-def row_errors(got: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
-    """|got − expected| over the largest expected magnitude of the same row (last axis); zero
-    where both are equal or not a number, infinite where only one is."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        wide_got, wide_expected = got.astype(np.float64), expected.astype(np.float64)
-        same = (wide_got == wide_expected) | (np.isnan(wide_got) & np.isnan(wide_expected))
-        distance = np.abs(wide_got - wide_expected)
-        finite = np.where(np.isfinite(wide_expected), np.abs(wide_expected), 0)
-        largest = finite.max(axis=-1, keepdims=True, initial=0)
-        errors = np.where(same, 0.0, distance / np.maximum(largest, np.finfo(np.float32).tiny))
-    return np.where(np.isnan(errors), np.inf, errors)
-
-
-def _attribute(launch: Launch, name: str) -> int | None:
-    """A launch's integer by name, None where its kernel has none."""
-    if name not in launch.kernel.integers:
-        return None
-    return launch.integers[launch.kernel.integers.index(name)]
