@@ -36,8 +36,10 @@ def main(mode: str, descriptors: str) -> int:
     if receive_order(connection) is None:
         return 0
     channel = open_channel(connection, [])
-    if mode == "no_core":
+    if mode.startswith("no_core"):
         channel.send([WorkerFailed("CoreError", "demo.core: is no folder")])
+        if mode == "no_core and stays":
+            channel.receive(block=True)
         channel.close()
         return 1
     if mode == "garbage":

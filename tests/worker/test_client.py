@@ -239,6 +239,20 @@ def test_a_failed_device_is_known_before_its_worker_has_ended() -> None:
     run(scenario())
 
 
+def test_a_refused_core_is_known_before_its_worker_has_ended() -> None:
+    """As where a driver still starts beside it."""
+
+    async def scenario() -> None:
+        async with started("no_core and stays") as client:
+            with pytest.raises(CoreError, match="is no folder"):
+                await client.ready()
+            assert client._process.poll() is None
+            await client.close(drain_timeout_s=600)
+            assert client._process.returncode == -signal.SIGKILL
+
+    run(scenario())
+
+
 def test_garbage_from_the_worker_is_a_typed_failure() -> None:
     async def scenario() -> None:
         async with started("garbage") as client:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from helios.engine import Engine
 from helios.errors import CoreError, ExecutionError, HeliosError
 from helios.frontend.prepare import GenerationOptions
+from helios.worker import process
+from helios.worker.channel import BatchDecoder, encode_batch
 from helios.worker.client import ModelClient
 from helios.worker.launch import launch
-from helios.worker.messages import Sampling, Submit, TokensEvent
+from helios.worker.messages import (
+    Sampling,
+    Submit,
+    TokensEvent,
+    WorkerFailed,
+    WorkerReady,
+)
 from helios.worker.options import WorkerOptions
+from helios.worker.peer_messages import ToProcess
 from tests.engine.conftest import tiny_core
+from tests.scheduler.driving import request
+from tests.scheduler.fake_model import FakeModel, geometry
+from tests.worker.test_model_worker import submit
 
 __all__ = ["tiny_core"]
 
@@ -88,3 +104,59 @@ def test_a_core_that_isnt_accepted_is_told_to_the_client(tiny_core: Path) -> Non
         await client.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 120))
+
+
+class StuckModel:
+    """What a model is to its worker, that fails and then doesn't close before it may."""
+
+    startup_ms: ClassVar[dict[str, float]] = {}
+    scheduler = tier = None
+    origin_ns = 0
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.runtime = FakeModel(geometry())
+        self.runtime.breaks_at = 1
+        self.may_close = threading.Event()
+
+    def ready_message(self) -> WorkerReady:
+        return WorkerReady("fake", 8, 0, 64, 1 << 16, 4, 40, 16, {})
+
+    def open_token_bytes(self) -> None:
+        raise AssertionError("nobody asks")
+
+    open_vocabulary = open_token_bytes
+
+    def close(self) -> None:
+        assert self.may_close.wait(10)
+
+
+def test_a_failed_worker_leaves_its_client_before_its_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also with what the client hadn't read yet."""
+    models: list[StuckModel] = []
+
+    def load(options: WorkerOptions) -> StuckModel:
+        models.append(StuckModel(options))
+        return models[0]
+
+    monkeypatch.setattr(process, "load_model", load)
+    ours, theirs = socket.socketpair()
+    channel = process.open_channel(theirs, [])
+    ours.sendall(encode_batch([submit(request(1, prompt=3, limit=6))]))
+    options = WorkerOptions(core="/fake", accept="tests")
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(process._serve, channel, options, 0.0)
+        decoder: BatchDecoder[ToProcess] = BatchDecoder(ToProcess)
+        ours.settimeout(60)
+        heard: list[ToProcess] = []
+        try:
+            while received := ours.recv(1 << 16):
+                heard += decoder.feed(received)
+            assert not serving.done()
+        finally:
+            ours.close()
+            models[0].may_close.set()
+        assert serving.result() == 1
+    channel.close()
+    assert isinstance(heard[-1], WorkerFailed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from helios.dataclass import dataclass
 from helios.runtime.manifest import Buffer, BufferClass, LeadingCount, Program
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FRAMES: Final = 2
+# What still runs when something has failed has so long to end: its memory then stays with the
+# process, which hasn't much to do any more.
+FAILED_DRAIN_NS: Final = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,11 @@ class MemoryPlan:
         if BufferClass.WORKSPACE in totals:
             totals[BufferClass.WORKSPACE] = self.workspace_nbytes
         return totals
+
+    def nbytes_by_name(self, scratch_nbytes: int) -> dict[str, int]:
+        """The same by the classes' names, and `scratch` where there is some."""
+        memory = {kind.name.lower(): nbytes for kind, nbytes in self.nbytes_by_class().items()}
+        return {**memory, "scratch": scratch_nbytes} if scratch_nbytes else memory
 
 
 class Device(Protocol):
@@ -167,3 +175,12 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Finishes what is queued and frees the memory. Idempotent."""
+
+
+@runtime_checkable
+class DrainedDevice(Protocol):
+    """A device whose queue may never end: one that computes by itself, beside the host."""
+
+    def drain_by(self, deadline_ns: int) -> None:
+        """What is queued is waited for until then at most (time.monotonic_ns), whatever the
+        device would do by itself; `close` waits."""

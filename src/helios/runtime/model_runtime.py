@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -20,14 +20,20 @@ from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
 from helios.runtime.capacities import Capacities, check_fits, with_default_share
 from helios.runtime.completions import CompletionReader
-from helios.runtime.device import FRAMES, AvailableMemory, Device, DeviceOptions, MemoryPlan
+from helios.runtime.device import (
+    FRAMES,
+    AvailableMemory,
+    Device,
+    DeviceOptions,
+    DrainedDevice,
+)
 from helios.runtime.devices.opening import DeviceOpening, closed_on_failure
 from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
 from helios.runtime.packing import Packer
-from helios.runtime.rounds import Completion, LaneCompletion, Round
+from helios.runtime.rounds import Completion, InFlight, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.targets import deployed_rank, read_manifest, read_modules
@@ -37,16 +43,6 @@ from helios.schema import execution_pb2
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
 _NONE: tuple[int, ...] = ()
-
-
-class _InFlight(NamedTuple):
-    sequence: int
-    program: int
-    lanes: int
-    # Tokens of each lane, where the record has something for each of them.
-    lengths: tuple[int, ...]
-    top_logprobs: tuple[int, ...]
-    scored_top_logprobs: tuple[int, ...]
 
 
 class ModelRuntime:
@@ -112,13 +108,13 @@ class ModelRuntime:
         phases.ns["packer"] = time.monotonic_ns() - began
         path = device.kernel_path
         self.geometry = selected_geometry(contract, manifest, selection, kernel_path=path)
-        self.memory = _memory(plan, device.scratch_nbytes())
+        self.memory = plan.nbytes_by_name(device.scratch_nbytes())
         self.load_ns = {**phases.ns, **{f"device.{k}": ns for k, ns in device.load_ns().items()}}
         # Last, so that whatever waits for a producer is exposed only once it has run.
         began = time.monotonic_ns()
         self._submitted = run_producers(device, selection.producers, len(programs))
         self.tuning_ns = time.monotonic_ns() - began if selection.producers else 0
-        self._frames: list[_InFlight | None] = [None] * FRAMES
+        self._frames: list[InFlight | None] = [None] * FRAMES
         self._failure: ExecutionError | None = None
 
     @classmethod
@@ -202,6 +198,11 @@ class ModelRuntime:
 
     # ------------------------------------------------------------ rounds
 
+    @property
+    def failed(self) -> bool:
+        """Whether a round was refused in a way that none can follow."""
+        return self._failure is not None
+
     def can_submit(self) -> bool:
         """Whether the next round's frame is free."""
         return self._frames[(self._submitted + 1) % FRAMES] is None
@@ -236,7 +237,7 @@ class ModelRuntime:
         if reader is not None and reader.scored:
             lengths = tuple(len(lane.tokens) for lane in work.lanes)
             scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes)
-        self._frames[frame] = _InFlight(
+        self._frames[frame] = InFlight(
             sequence, work.program, len(work.lanes), lengths, work.top_logprobs, scored_tops
         )
         return sequence
@@ -284,16 +285,14 @@ class ModelRuntime:
             raise ExecutionError("a round is still running", where=name)
         return self._device.read_buffer(index, self._submitted % FRAMES)
 
-    def close(self) -> None:
-        """Drains the device and lets go of memory and weights. Idempotent."""
+    def close(self, drain_by_ns: int | None = None) -> None:
+        """Drains the device, until a time of time.monotonic_ns at most where one is given, and lets
+        go of memory and weights. Idempotent."""
         if self._closed:
             return
         self._closed = True
+        if drain_by_ns is not None and isinstance(self._device, DrainedDevice):
+            self._device.drain_by(drain_by_ns)
         self._device.close()
         for mapped in self._maps:
             mapped.close()
-
-
-def _memory(plan: MemoryPlan, scratch_nbytes: int) -> dict[str, int]:
-    memory = {kind.name.lower(): nbytes for kind, nbytes in plan.nbytes_by_class().items()}
-    return {**memory, "scratch": scratch_nbytes} if scratch_nbytes else memory

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from helios.core.weights import WeightMap
 from helios.errors import ExecutionError
+from helios.runtime.device import FAILED_DRAIN_NS
 from helios.runtime.model_runtime import ModelRuntime
 from helios.runtime.rank_agreement import check_geometries_agree
 from helios.runtime.rank_content import RankContents
@@ -78,7 +79,7 @@ class RankGroup:
             try:
                 sequence = rank.submit(work)
             except ExecutionError as error:
-                if number == 0:
+                if number == 0 and not rank.failed:
                     raise of_rank(error, number, ExecutionError) from error
                 raise self._fail(error, number) from error
         return sequence
@@ -154,9 +155,12 @@ class RankGroup:
         return self.ranks[0].read_buffer(name)
 
     def close(self) -> None:
-        """Drains every rank, then lets go of memory and weights. Idempotent."""
+        """Drains every rank, then lets go of memory and weights. Once one has failed the others
+        may wait for it for ever: they have one short time for all together. Idempotent."""
+        failed = self._failure is not None
+        drain_by_ns = time.monotonic_ns() + FAILED_DRAIN_NS if failed else None
         for rank in self.ranks:
-            rank.close()
+            rank.close(drain_by_ns)
         for mapped in self._maps:
             mapped.close()
 

@@ -221,3 +221,15 @@ class Completion(NamedTuple):
     lanes: tuple[LaneCompletion, ...]
     started_ns: int
     completed_ns: int
+
+
+class InFlight(NamedTuple):
+    """A round that was submitted: what reading its answer needs. `lengths` are the tokens of each
+    lane, where the record has something for each of them."""
+
+    sequence: int
+    program: int
+    lanes: int
+    lengths: tuple[int, ...]
+    top_logprobs: tuple[int, ...]
+    scored_top_logprobs: tuple[int, ...]

@@ -173,7 +173,10 @@ class SocketEnd(Generic[Message]):
         self._unsent.clear()
 
     def close(self) -> None:
-        """Sends what is unsent, for as long as a client that still reads may take, and closes."""
+        """Sends what is unsent, for as long as a client that still reads may take, and closes.
+        Idempotent."""
+        if self._connection.fileno() < 0:
+            return
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
         writable = select.poll()
         writable.register(self._connection, select.POLLOUT)

@@ -172,14 +172,14 @@ class ModelClient:
         self, drain_timeout_s: float = _CLOSE_TIMEOUT_S, hurry: asyncio.Event | None = None
     ) -> None:
         """Ends the worker, if this process has launched it: what is in flight on the device
-        finishes, requests are cancelled. A worker that is still loading, or doesn't end in time or
-        before `hurry` is set, is killed. A process that has joined only leaves, which cancels its
-        requests. Idempotent."""
+        finishes, requests are cancelled. A worker that is still loading or couldn't load, or
+        doesn't end in time or before `hurry` is set, is killed. A process that has joined only
+        leaves, which cancels its requests. Idempotent."""
         if self._process is None:
             self._writer.close()
             await self._reading
             return
-        if self._ready.done():
+        if self._ready.done() and self._ready.exception() is None:
             self._post(Shutdown())
         else:
             self._process.kill()
@@ -246,7 +246,7 @@ class ModelClient:
                 self._hand_on(message)
         for recipient in waiting:
             recipient.deliver()
-        if failure is not None and self._ready.done():
+        if failure is not None:
             # Who hears that a request has failed may ask how the server is at once, and a worker
             # takes its time to end where a device doesn't answer.
             self._fail(failure)

@@ -86,6 +86,9 @@ def _serve(
         ).run()
     except Exception:  # the worker has told the client
         _log.exception("the worker has failed")
+        # Whatever the client hasn't read yet leaves, and it knows the end, before a device that
+        # doesn't answer takes its time to close.
+        channel.close()
         return 1
     finally:
         model.close()

@@ -28,7 +28,13 @@ _GROUPED = "attend_prefill_in_groups"
 
 
 def _lowered(
-    *, capacity: int, q_heads: int = 32, kv_heads: int = 8, head_dim: int = 128, window: int = 0
+    *,
+    capacity: int,
+    q_heads: int = 32,
+    kv_heads: int = 8,
+    head_dim: int = 128,
+    window: int = 0,
+    architecture: str = "sm_90",
 ) -> CudaKernel:
     integers = {
         "capacity": capacity, "lane_capacity": 128, "q_heads": q_heads, "kv_heads": kv_heads,
@@ -36,7 +42,7 @@ def _lowered(
         "format": ActivationFormat.BF16,
     }  # fmt: skip
     launch = CatalogueLaunch(
-        "attention_f16", integers, {"scale": 0.125}, _OPERANDS, ARCHITECTURES["sm_90"]
+        "attention_f16", integers, {"scale": 0.125}, _OPERANDS, ARCHITECTURES[architecture]
     )
     (kernel,) = LOWERINGS["attention_f16"](launch)
     return kernel
@@ -56,6 +62,7 @@ def test_many_rows_without_a_window_are_shared() -> None:
         {"capacity": 2048, "window": 1024},
         {"capacity": 4096, "head_dim": 32},
         {"capacity": 4096, "head_dim": 256},
+        {"capacity": 4096, "architecture": "sm_100"},  # whose instructions are others
     ],
 )
 def test_other_prompts_are_not(launch: dict[str, int]) -> None:

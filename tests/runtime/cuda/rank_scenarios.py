@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 from helios.errors import ExecutionError
 from helios.runtime import Capacities, DeviceOptions, NativeModel
 from helios.runtime.devices.cuda import device as cuda_device
+from helios.runtime.devices.cuda import draining
 from helios.runtime.every_program import run_every_program
 from helios.runtime.rank_group import RankGroup
 from helios.runtime.rounds import Round
@@ -214,6 +216,67 @@ def a_round_that_never_ends_on_one_gpu_ends_both() -> None:
         run(group(model), "prefill.p8", prompt(0, (4,)))
     ends(model, message)
     model.close()
+
+
+class PlayedTime:
+    """Stands for `time` where a device drains: sleeping takes no time of its own."""
+
+    def __init__(self) -> None:
+        self.began_ns = self.now_ns = time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9)
+
+    @property
+    def slept_s(self) -> float:
+        return (self.now_ns - self.began_ns) / 1e9
+
+
+def slept_while_closing(model: NativeModel) -> float:
+    """Seconds."""
+    played = PlayedTime()
+    draining.time = played  # type: ignore[assignment]
+    model.close()
+    return played.slept_s
+
+
+def stuck(limit_s: float) -> NativeModel:
+    """A round runs on both GPUs, and ends on none."""
+    model = load(DeviceOptions(round_limit_s=limit_s))
+    run(group(model), "initialize.b4", admitted(0))
+    for device in range(2):
+        Standin().pause(True, device)
+    group(model).submit(Round(1, (prompt(0, (4,)),)))
+    return model
+
+
+def close_after_a_refused_launch(rank: int) -> None:
+    model = stuck(limit_s=600)
+    Standin().fail(f"cuGraphLaunch@{rank}", 2)
+    message = rf"^rank {rank}, round 3: .*CUDA_ERROR_OUT_OF_MEMORY"
+    with pytest.raises(ExecutionError, match=message):
+        group(model).submit(Round(0, (admitted(1),)))
+    ends(model, message)
+    assert 4 < slept_while_closing(model) < 6
+    assert not Standin().violations, Standin().violations
+
+
+@scenario
+def gpus_that_are_stuck_are_waited_for_briefly_once_one_has_failed() -> None:
+    close_after_a_refused_launch(1)
+
+
+@scenario
+def gpus_that_are_stuck_are_waited_for_briefly_once_the_first_has_failed() -> None:
+    close_after_a_refused_launch(0)
+
+
+@scenario
+def gpus_that_are_stuck_have_one_limit_together() -> None:
+    assert 500 < slept_while_closing(stuck(limit_s=600)) < 700
 
 
 @scenario

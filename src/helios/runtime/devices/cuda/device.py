@@ -22,7 +22,8 @@ from helios.phases import Phases
 from helios.runtime.buffer_values import buffer_values
 from helios.runtime.device import AvailableMemory, DeviceOptions, MemoryPlan
 from helios.runtime.devices.cuda.arenas import Arenas, lay_out
-from helios.runtime.devices.cuda.driver import NOT_READY, SUCCESS, DriverError, failure
+from helios.runtime.devices.cuda.draining import drained
+from helios.runtime.devices.cuda.driver import SUCCESS, DriverError, failure
 from helios.runtime.devices.cuda.functions import Functions
 from helios.runtime.devices.cuda.gpu import Gpu, in_thread
 from helios.runtime.devices.cuda.loading import LoadedProgram, Loader
@@ -42,7 +43,6 @@ from helios.thread_turns import sleep_exactly
 # Of the memory that everything else leaves, what the cache takes where nobody says: the rest is
 # for graphs, modules and what kernels spill.
 CACHE_SHARE: Final = 0.9
-_DRAIN_S: Final = 0.001
 _CALIBRATING_ROUNDS: Final = 8
 
 
@@ -77,6 +77,7 @@ class CudaDevice:
         sleep_exactly()
         self._thread = get_ident()
         self._launches = 0
+        self._drain_by_ns: int | None = None
         self._closed = False
         # Bound once, since every round takes them.
         self._launch = self._gpu.driver.cuGraphLaunch
@@ -237,6 +238,10 @@ class CudaDevice:
 
     # ------------------------------------------------------------ the end
 
+    def drain_by(self, deadline_ns: int) -> None:
+        """`close` waits until then at most."""
+        self._drain_by_ns = deadline_ns
+
     def close(self) -> None:
         """Waits for what is queued, then gives everything back. Where the GPU doesn't answer any
         more, the memory stays with the process."""
@@ -247,7 +252,8 @@ class CudaDevice:
             self._upload.over()
         with suppress(DriverError):
             self._gpu.make_current()
-        if not self._drained():
+        watch = None if self._frames is None else self._watch
+        if not drained(self._gpu, watch, self._limit_ns, self._drain_by_ns):
             return
         driver = self._gpu.driver
         for program in self._programs:
@@ -260,18 +266,6 @@ class CudaDevice:
         if self._frames is not None:
             self._frames.close()
         self._gpu.close()
-
-    def _drained(self) -> bool:
-        """Waits until nothing runs any more, because all has ended or the context is lost; False
-        where it doesn't come to that."""
-        failed = None if self._frames is None else self._watch.failure
-        hung = failed is not None and not isinstance(failed, DriverError)
-        deadline = time.monotonic_ns() + (0 if hung else self._limit_ns)
-        while int(self._gpu.driver.cuStreamQuery(self._stream)[0]) == NOT_READY:
-            if time.monotonic_ns() >= deadline:
-                return False
-            time.sleep(_DRAIN_S)
-        return True
 
     def _enter_thread(self) -> None:
         """The context in another thread than before, which sleeps as briefly as it asks to."""

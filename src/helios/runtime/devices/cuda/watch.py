@@ -76,10 +76,22 @@ class RoundWatch:
             raise self.failure
         completed: int = self.word[0]
         if completed > self._seen:
-            now, place = time.monotonic_ns(), completed % TIMED_SEQUENCES
-            self._took_ns[self._programs[place]] = now - self._began_ns(place)
-            self._seen, self._seen_ns = completed, now
+            self._see(completed, time.monotonic_ns())
         return completed
+
+    def _see(self, completed: int, now_ns: int) -> None:
+        place = completed % TIMED_SEQUENCES
+        self._took_ns[self._programs[place]] = now_ns - self._began_ns(place)
+        self._seen, self._seen_ns = completed, now_ns
+
+    def overdue(self, now_ns: int) -> bool:
+        """Whether the round that runs has run longer than the limit; False where none does."""
+        completed: int = self.word[0]
+        if completed > self._seen:
+            self._see(completed, now_ns)
+        if completed >= self._submitted:
+            return False
+        return now_ns - self._began_ns((completed + 1) % TIMED_SEQUENCES) > self._limit_ns
 
     def _began_ns(self, place: int) -> int:
         """When the round there could begin, as far as it is known."""
@@ -132,7 +144,7 @@ class RoundWatch:
             )
         if status != NOT_READY:
             raise self.fail(failure(self._gpu.driver, status, f"running {name_of(running)}"))
-        if now_ns - self._began_ns(running % TIMED_SEQUENCES) > self._limit_ns:
+        if self.overdue(now_ns):
             raise self.fail(
                 ExecutionError(
                     f"hasn't ended after {self._limit_ns / 1e9:g} s",

@@ -145,7 +145,9 @@ def _prefill(launch: CatalogueLaunch) -> CudaKernel:
     height = 128 if tall or group > 64 else 64
     tokens = height // group
     constants = attention_constants(launch, height) | {"LANES": power_of_two(at["lane_capacity"])}
-    in_groups = tall and at["head_dim"] in (64, 128) and not at["window"]
+    # Groups of warps name the instructions of one architecture.
+    of_groups = launch.architecture.name == "sm_90"
+    in_groups = of_groups and tall and at["head_dim"] in (64, 128) and not at["window"]
     if in_groups:
         for absent in ("WINDOW", "ROWS"):
             del constants[absent]
