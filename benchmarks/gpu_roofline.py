@@ -25,6 +25,7 @@ from helios.runtime.devices.cuda.device import CudaDevice
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.manifest import Launch, Program
 from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.reference.steps import cut
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
 from prerequisites import needs_gpu
 
@@ -51,18 +52,6 @@ class Term:
 def attributes(launch: Launch) -> Mapping[str, int]:
     """A launch's integers by name."""
     return dict(zip(launch.kernel.integers, launch.integers, strict=True))
-
-
-def together(launches: Sequence[Launch]) -> list[tuple[Launch, ...]]:
-    """Launches by the nodes that do them: those without any are done by the next that has some."""
-    found: list[tuple[Launch, ...]] = []
-    waiting: list[Launch] = []
-    for launch in launches:
-        waiting.append(launch)
-        if launch.nodes:
-            found.append(tuple(waiting))
-            waiting = []
-    return [*found, tuple(waiting)] if waiting else found
 
 
 def term_of(done: Sequence[Launch]) -> str:
@@ -112,14 +101,14 @@ class VariantDevice(CudaDevice):
             if program.name not in self._chosen:
                 continue
             counts: dict[str, int] = defaultdict(int)
-            for done in together(program.launches):
+            for _, done in cut(program):
                 if not is_left(done):
                     counts[term_of(done)] += len(done[-1].nodes)
             self.nodes[program.name] = dict(counts)
             found = self.variants[program.name] = {}
             for term in ("", *counts):
                 found[term] = len(every)
-                kept = tuple(_without(program.launches, term))
+                kept = tuple(_without(program, term))
                 every.append(replace(program, name=f"{program.name} {term}", launches=kept))
         super().load(every)
 
@@ -129,11 +118,11 @@ def is_left(done: Sequence[Launch]) -> bool:
     return any(launch.kernel.name in INDEXING | ENDING for launch in done)
 
 
-def _without(launches: Sequence[Launch], term: str) -> Iterator[Launch]:
-    """Launches without the nodes of a term and of what ends a round. The node that comes after
+def _without(program: Program, term: str) -> Iterator[Launch]:
+    """Its launches without the nodes of a term and of what ends a round. The node that comes after
     them waits for all before it: what it reads early was to be written before those left out."""
     behind = False
-    for done in together(launches):
+    for _, done in cut(program):
         *others, last = done
         yield from others
         if last.kernel.name in ENDING or term_of(done) == term:
@@ -255,7 +244,7 @@ def report(
 def terms_of(device: VariantDevice, program: Program, rows: int, context: int) -> list[Term]:
     """The terms of a program with so many live rows."""
     floors: dict[str, float] = defaultdict(float)
-    for done in together(program.launches):
+    for _, done in cut(program):
         rotated = done[-1].kernel.name == ROTATION and len(done) > 1
         for launch in done:
             if launch.kernel.name in SELECTING:
