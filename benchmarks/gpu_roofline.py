@@ -25,12 +25,15 @@ from helios.runtime.devices.cuda.device import CudaDevice
 from helios.runtime.geometry import Operation, ProgramInfo
 from helios.runtime.manifest import Launch, Program
 from helios.runtime.model_runtime import Capacities, ModelRuntime
+from helios.runtime.reference.steps import cut
 from helios.runtime.rounds import LaneAdmission, LaneWork, Round, SamplingParameters
 from prerequisites import needs_gpu
 
 COPY_TB_S = 4.2
 PRODUCT_TFLOP_S = 785.0
 ENDING = frozenset({"commit", "count_sampled"})
+# Where a projection does it as well, f16 is all that is written.
+ROTATION = "rope_and_cache_f16"
 # What they write says which rows there are: without them the others would compute something else.
 SELECTING = frozenset({"select_last", "select_attending"})
 INDEXING = SELECTING | {"scatter_i32", "load_pending", "embed"}
@@ -51,21 +54,26 @@ def attributes(launch: Launch) -> Mapping[str, int]:
     return dict(zip(launch.kernel.integers, launch.integers, strict=True))
 
 
-def term_of(launch: Launch) -> str:
-    """The name of the part that a launch belongs to."""
+def term_of(done: Sequence[Launch]) -> str:
+    """The name of the part that launches belong to which are done together."""
+    return ", ".join(map(_name, done))
+
+
+def _name(launch: Launch) -> str:
     found = attributes(launch)
     if launch.kernel.name.startswith("linear"):
         return f"{launch.kernel.name} {found['outputs']}x{found['width']}"
     return launch.kernel.name
 
 
-def floor_s(launch: Launch, rows: int, context: int) -> float:
-    """The least time of a launch with so many live rows; 0 where nothing large moves."""
+def floor_s(launch: Launch, rows: int, context: int, out_nbytes: int = 4) -> float:
+    """The least time of a launch with so many live rows; 0 where nothing large moves. An element
+    that a projection writes has `out_nbytes`."""
     found = attributes(launch)
     if launch.kernel.name.startswith("linear"):
         matrices = 2 if "silu" in launch.kernel.name else 1
         weights = matrices * found["outputs"] * found["width"]
-        moved = 2 * weights + rows * (2 * found["width"] + 4 * found["outputs"])
+        moved = 2 * weights + rows * (2 * found["width"] + out_nbytes * found["outputs"])
         return max(moved / COPY_TB_S / 1e12, 2 * rows * weights / PRODUCT_TFLOP_S / 1e12)
     if launch.kernel.name == "attention_f16":
         heads = found["kv_heads"] * found["head_dim"]
@@ -93,34 +101,39 @@ class VariantDevice(CudaDevice):
             if program.name not in self._chosen:
                 continue
             counts: dict[str, int] = defaultdict(int)
-            for launch in program.launches:
-                if launch.nodes and launch.kernel.name not in ENDING:
-                    counts[term_of(launch)] += len(launch.nodes)
-            for name in INDEXING & counts.keys():
-                del counts[name]
+            for _, done in cut(program):
+                if not is_left(done):
+                    counts[term_of(done)] += len(done[-1].nodes)
             self.nodes[program.name] = dict(counts)
             found = self.variants[program.name] = {}
             for term in ("", *counts):
                 found[term] = len(every)
-                kept = tuple(_without(program.launches, term))
+                kept = tuple(_without(program, term))
                 every.append(replace(program, name=f"{program.name} {term}", launches=kept))
         super().load(every)
 
 
-def _without(launches: Sequence[Launch], term: str) -> Iterator[Launch]:
-    """Launches without the nodes of a term and of what ends a round. The node that comes after
+def is_left(done: Sequence[Launch]) -> bool:
+    """Whether launches are never timed: what finds the rows, what ends a round."""
+    return any(launch.kernel.name in INDEXING | ENDING for launch in done)
+
+
+def _without(program: Program, term: str) -> Iterator[Launch]:
+    """Its launches without the nodes of a term and of what ends a round. The node that comes after
     them waits for all before it: what it reads early was to be written before those left out."""
     behind = False
-    for launch in launches:
-        if launch.kernel.name in ENDING or (launch.nodes and term_of(launch) == term):
+    for _, done in cut(program):
+        *others, last = done
+        yield from others
+        if last.kernel.name in ENDING or term_of(done) == term:
             behind = True
-            yield replace(launch, nodes=())
-        elif behind and launch.nodes:
-            first, *others = launch.nodes
+            yield replace(last, nodes=())
+        elif behind and last.nodes:
+            first, *rest = last.nodes
             behind = False
-            yield replace(launch, nodes=(replace(first, programmatic=False), *others))
+            yield replace(last, nodes=(replace(first, programmatic=False), *rest))
         else:
-            yield launch
+            yield last
 
 
 class Rounds:
@@ -231,10 +244,12 @@ def report(
 def terms_of(device: VariantDevice, program: Program, rows: int, context: int) -> list[Term]:
     """The terms of a program with so many live rows."""
     floors: dict[str, float] = defaultdict(float)
-    for launch in program.launches:
-        if launch.kernel.name in SELECTING:
-            rows = 1  # of a prompt its last one goes on
-        floors[term_of(launch)] += floor_s(launch, rows, context)
+    for _, done in cut(program):
+        rotated = done[-1].kernel.name == ROTATION and len(done) > 1
+        for launch in done:
+            if launch.kernel.name in SELECTING:
+                rows = 1  # of a prompt its last one goes on
+            floors[term_of(done)] += floor_s(launch, rows, context, 2 if rotated else 4)
     return [Term(name, n, floors[name]) for name, n in device.nodes[program.name].items()]
 
 

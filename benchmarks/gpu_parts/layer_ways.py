@@ -21,8 +21,7 @@ from ignition.kernels.cuda.launches import (
     CudaKernel,
     NeighbouringLaunch,
 )
-from ignition.kernels.cuda.lowerings import LOWERINGS
-from ignition.kernels.cuda.lowerings.fusions import FUSIONS
+from ignition.kernels.cuda.lowerings import FUSIONS, LOWERINGS
 
 ROWS_BF16 = 10
 PAGE_TOKENS = 64
@@ -210,14 +209,17 @@ def _chosen(geometry: Geometry, way: Way) -> Iterator[None]:
         yield
 
 
-ROPE_FUSIONS = ("linear_weighed+rope_and_cache_f16+attention_f16",)
+ROPE_FUSIONS = (
+    "linear_weighed+rope_and_cache_f16+attention_f16",
+    "linear_weighed+rope_and_cache_f16",
+)
 
 
 def ways(geometry: Geometry, rows: int) -> list[Way]:
     """Every way that is tried; the first is the default."""
     tried = [Way("as chosen")]
     if rows > MOST_LANES:
-        return [*tried, Way("one part", parts=1)]
+        return [*tried, Way("rotation apart", without=ROPE_FUSIONS), Way("one part", parts=1)]
     tried += [Way("rotation apart", without=ROPE_FUSIONS), Way("rotation inside", inside=True)]
     tried += [Way("norms of two warps", norm=2), Way("unsettled", unsettled=True)]
     tried.append(Way("weighing apart", without=("linear+weigh",)))

@@ -15,6 +15,7 @@ from tests.gpu import (
     layer_trials,
     model_trials,
     request_trials,
+    rotated_trials,
     sampling_trials,
     scaled_trials,
 )
@@ -25,6 +26,7 @@ EVERY_TRIAL: Final[Mapping[str, Build]] = MappingProxyType(
         **model_trials.trials(),
         **grouped_trials.trials(),
         **scaled_trials.trials(),
+        **rotated_trials.trials(),
         **attention_trials.trials(),
         **layer_trials.trials(),
         **request_trials.trials(),

@@ -171,11 +171,12 @@ def _overlapped(
 ) -> Trial:
     """One after the other and as a program has them, with fusions and without."""
     cases = tuple(_layers(rng, model, contexts, lengths))
-    # What a rotation leaves for the attention.
+    # What a rotation is left by the projection, and what it leaves for the attention.
     between = {
-        id(case.operands["queries"]): case.operands["queries"]
+        id(case.operands[name]): case.operands[name]
         for case in cases
         if case.kernel == "rope_and_cache_f16"
+        for name in ("qkv", "queries")
     }
     unread = tuple(between.values())
     runs = {

@@ -101,6 +101,10 @@ def _counted(rng: np.random.Generator, capacity: int) -> Case:
     return live(rng, random_lanes.counted(rng, capacity, 40))
 
 
+def _weighed(rng: np.random.Generator, begin: Cases, *, whole: bool) -> list[Case]:
+    return round_cases.weighing(begin(rng), rng, whole=whole)
+
+
 def joined(build: Cases) -> Build:
     """Launches one after the other, and fused: the same bits in every operand."""
 
@@ -165,6 +169,12 @@ def trials() -> dict[str, Build]:
         together[f"begin prefill {capacity}x{width}"] = partial(
             round_cases.prefill, capacity=capacity, width=width
         )
+    for name in [name for name in together if name.startswith("begin")]:
+        for whole in (False, True):
+            kind = "whole" if whole else "blocks"
+            together[f"{name}, weighed in {kind}"] = partial(
+                _weighed, begin=together[name], whole=whole
+            )
     found: dict[str, Build] = {"scatter many": only(_wide_scatter)}
     for name, case in one.items():
         found |= {f"{name} #{seed}": only(case) for seed in range(_SEEDS)}

@@ -5,9 +5,11 @@ One array that is several launches' operand is one buffer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tests.native import layer_cases, request_cases, sampling
+from tests.native import cuda_cases, layer_cases, request_cases, sampling
 from tests.native.launches import Array, Case
 from tests.native.packings import BF16_FORMAT, Packing
 from tests.native.random_lanes import distinct_slots
@@ -32,6 +34,15 @@ def forward(
     embed = embed.with_operands(tokens=tokens, rows=rows)
     norm = layer_cases.rms_norm(rng, format_=format_, **extents)
     return embed, norm.with_operands(x=embed.operands["out"], rows=rows)
+
+
+def weighing(cases: Sequence[Case], rng: np.random.Generator, *, whole: bool) -> list[Case]:
+    """The same beginning with rows that are weighed instead of normed."""
+    *before, norm = cases
+    extents = {name: norm.integers[name] for name in ("capacity", "width")}
+    weigh = cuda_cases.weigh(rng, rows=1, block=16, whole=whole, **extents)
+    given = {name: norm.operands[name] for name in ("rows", "x", "weight")}
+    return [*before, weigh.with_operands(**given)]
 
 
 def live(rng: np.random.Generator, capacity: int) -> Array:

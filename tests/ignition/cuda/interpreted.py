@@ -65,11 +65,16 @@ def run(case: Case, *, lowering: str | None = None, descending: bool = False) ->
 
 
 def run_fused(
-    cases: Sequence[Case], *, unread: Sequence[Array] = (), descending: bool = False
+    cases: Sequence[Case],
+    *,
+    lowering: str = "fusion",
+    unread: Sequence[Array] = (),
+    descending: bool = False,
 ) -> list[dict[str, Array]]:
-    """The operands of consecutive launches after the first fusion that fits them. One array that
-    is several operands is one buffer; nothing reads the arrays `unread` afterwards."""
-    return _execute("fusion", cases, unread, descending)
+    """The operands of consecutive launches after the first fusion that fits them, or after another
+    one (`module:function`). One array that is several operands is one buffer; nothing reads the
+    arrays `unread` afterwards."""
+    return _execute(lowering, cases, unread, descending)
 
 
 def run_in_turn(cases: Sequence[Case], *, descending: bool = False) -> list[dict[str, Array]]:
@@ -162,13 +167,14 @@ def lowered(case: Case, *, architecture: str = "sm_90") -> list[CudaKernel]:
     return list(LOWERINGS[case.kernel](launch))
 
 
-def fused(cases: Sequence[Case]) -> list[CudaKernel] | None:
+def fused(cases: Sequence[Case], *, unread: Sequence[Array] = ()) -> list[CudaKernel] | None:
     """What the first fusion that fits makes of consecutive launches, None where none does. One
-    array that is several operands is one buffer."""
+    array that is several operands is one buffer; nothing reads the arrays `unread` afterwards."""
     from ignition.kernels.cuda.launches import ARCHITECTURES, CatalogueLaunch, NeighbouringLaunch
     from ignition.kernels.cuda.lowerings import FUSIONS
 
     numbers: dict[int, int] = {}
+    unread_places = frozenset((numbers.setdefault(id(array), len(numbers)), 0) for array in unread)
     neighbours = []
     for case in cases:
         launch = CatalogueLaunch(
@@ -179,7 +185,7 @@ def fused(cases: Sequence[Case]) -> list[CudaKernel] | None:
             name: (numbers.setdefault(id(array), len(numbers)), 0)
             for name, array in case.operands.items()
         }
-        neighbours.append(NeighbouringLaunch(launch, places, frozenset()))
+        neighbours.append(NeighbouringLaunch(launch, places, unread_places))
     for fusion in FUSIONS:
         if tuple(fusion.kernels) == tuple(case.kernel for case in cases):
             kernels = fusion.lower(neighbours)

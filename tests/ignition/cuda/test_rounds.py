@@ -11,9 +11,8 @@ from ignition.preparation.checkpoints import open_checkpoint
 from tests.ignition import lowered as fakes
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, fused, resources, run, run_fused
 from tests.ignition.lowered import Recorded
-from tests.native import cuda_cases
 from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
-from tests.native.round_cases import decode, ending, mixed, prefill
+from tests.native.round_cases import decode, ending, mixed, prefill, weighing
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -59,15 +58,6 @@ def test_mixed_begins(capacity, width, seed):
 def test_prefill_begins(capacity, width, seed):
     packing = [Packing.ROWS_BF16, Packing.ROWS_Q8][seed % 2]
     check(prefill(np.random.default_rng([seed, width]), capacity, width, packing))
-
-
-def weighing(cases, rng, *, whole):
-    """The same beginning with rows that are weighed instead of normed."""
-    *before, norm = cases
-    extents = {name: norm.integers[name] for name in ("capacity", "width")}
-    weigh = cuda_cases.weigh(rng, rows=1, block=16, whole=whole, **extents)
-    given = {name: norm.operands[name] for name in ("rows", "x", "weight")}
-    return [*before, weigh.with_operands(**given)]
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ignition.kernels.cuda.tiles import in_groups, narrow, parts, tile
+from ignition.kernels.cuda.tiles import in_groups, narrow, parts, rotated, tile
 
 # (outputs, width, whether the epilogue is f32) of models from 135M to 8B.
 MATRICES = [
@@ -106,6 +106,31 @@ def test_groups_of_warps_are_not_taken_where_they_cannot_be():
     assert in_groups(8192, 1024, 4096, 132) is None  # four parts
     assert in_groups(255, 7168, 1024, 132) is None
     assert in_groups(256, 128, 1 << 20, 132) is None  # four tiles
+
+
+# (outputs, width, head) and the tile that rotates at 256, 512, 2,048 and 8,192 rows: outputs and
+# stages, None where launches of their own are as fast or nobody measured others.
+ROTATED = {
+    (6144, 4096, 128): (None, (256, 3), (256, 3), (256, 3)),
+    (960, 576, 64): (None, None, (128, 4), (256, 3)),
+    (4096, 1024, 128): (None, (128, 4), None, None),  # groups of warps have the last two
+}
+
+
+@pytest.mark.parametrize("shape", ROTATED)
+def test_projections_rotate_where_that_was_faster(shape):
+    chosen = [rotated(rows, *shape, processors=132) for rows in (256, 512, 2048, 8192)]
+    assert tuple(found and (found.outputs, found.stages) for found in chosen) == ROTATED[shape]
+    for found in filter(None, chosen):
+        assert (found.kernel, found.rows) == ("project_many", 128)
+        assert found.rows_first
+        assert found.flatten
+
+
+def test_projections_rotate_whole_heads_alone():
+    assert rotated(8192, 6144, 4096, 256, processors=132) is not None
+    assert rotated(2048, 960, 576, 256, processors=132) is None  # half of one
+    assert rotated(8192, 1024, 4096, 64, processors=132) is None  # four parts
 
 
 def test_only_long_reductions_into_few_outputs_are_cut_into_parts():

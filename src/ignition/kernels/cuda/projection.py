@@ -226,7 +226,7 @@ def project_many(
         if BLOCKS > 0:
             row = first_row + tl.arange(0, BM)
             read = read_squares(squares, row, row < live, BLOCKS, PADDED_BLOCKS)
-        total = _described(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
+        total = tile_sums(x, w, first_output, first_row, K, SPLITS, BN, BM, BK, ROWS_FIRST)
         total = total if ROWS_FIRST else tl.trans(total)
         if BLOCKS > 0:
             total *= inverse_roots(read, epsilon, K, BM, PADDED_BLOCKS)
@@ -238,7 +238,7 @@ def project_many(
 
 
 @triton.jit
-def _described(
+def tile_sums(
     x, w, first_output, first_row, K: tl.constexpr, SPLITS: tl.constexpr, BN: tl.constexpr,
     BM: tl.constexpr, BK: tl.constexpr, ROWS_FIRST: tl.constexpr,
 ):  # fmt: skip

@@ -2,7 +2,8 @@
 reads them.
 
 The angle is the f32 product of position and inverse frequency, as models define it; its sine and
-cosine are taken after a reduction in f64, so that they are as good at position 131,071 as at 1.
+cosine are taken after a reduction by a quarter turn of two f32 numbers, so that they are as good at
+position 131,071 as at 1.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ F16_LIMIT: tl.constexpr = tl.constexpr(65504.0)
 
 @triton.jit
 def cosine_and_sine(angle):
-    """Of f32 angles, as f32; absolute error below 1e-7."""
-    wide = angle.to(tl.float64)
-    quarter_turn = tl.full(angle.shape, 1.5707963267948966, tl.float64)
-    per_quarter_turn = tl.full(angle.shape, 0.6366197723675814, tl.float64)
-    quarters = tl.floor(wide * per_quarter_turn + 0.5)
-    rest = tl.fma(-quarters, quarter_turn, wide).to(tl.float32)
+    """Of f32 angles, as f32; absolute error below 1e-7 up to 2²⁰, 2e-7 up to 2²². Angles are
+    converted to nothing wider, of which a multiprocessor does a fourth of what it does of anything
+    else here."""
+    # Past 1.5 · 2²³ a float's last bit is one, so the sum is rounded to whole quarter turns.
+    shifted = tl.fma(angle, 0.63661975, 12582912.0)
+    quarters = shifted - 12582912.0
+    # A quarter turn less what the first number has of it; the first difference is exact.
+    rest = tl.fma(-quarters, 1.5707964, angle)
+    rest = tl.fma(-quarters, -4.371139e-08, rest)
     z = rest * rest
     # Polynomials in z, fitted to the least largest error on half a quarter turn.
-    odd = rest + rest * z * (-0.16666655 + z * (0.00833218 + z * -0.00019517))
-    even = 1.0 - 0.5 * z + z * z * (0.04166665 + z * (-0.00138874 + z * 2.4438446e-05))
-    quarter = quarters.to(tl.int32) & 3
+    odd = tl.fma(z, tl.fma(z, -0.00019517, 0.00833218), -0.16666655)
+    odd = tl.fma(rest * z, odd, rest)
+    even = tl.fma(z, tl.fma(z, 2.4438446e-05, -0.00138874), 0.04166665)
+    even = tl.fma(z * z, even, tl.fma(z, -0.5, 1.0))
+    quarter = shifted.to(tl.int32, bitcast=True)
     swapped = (quarter & 1) == 1
     cosine = tl.where(swapped, odd, even)
     sine = tl.where(swapped, even, odd)
-    cosine = tl.where((quarter == 1) | (quarter == 2), -cosine, cosine)
-    return cosine, tl.where(quarter >= 2, -sine, sine)
+    cosine = tl.where((quarter + 1 & 2) == 2, -cosine, cosine)
+    return cosine, tl.where((quarter & 2) == 2, -sine, sine)
 
 
 @triton.jit

@@ -30,6 +30,8 @@ _LARGE_MATRIX: Final = 1 << 23
 _LOW_TILE: Final = 0.55
 _LAUNCH_END: Final = 500
 _MOST_ROWS_OF_LOW_TILES: Final = 2048
+# Rows from which projection and rotation in one launch were measured.
+_FEWEST_ROTATED: Final = 512
 # Elements of all rows' keys up to which attention had better rotate them.
 _ROTATED_ELEMENTS: Final = 8 * 1024
 
@@ -164,6 +166,26 @@ def in_groups(rows: int, outputs: int, width: int, processors: int) -> Tile | No
     of_high = waves(high) * width + _LAUNCH_END
     of_low = waves(low) * _LOW_TILE * width + _LAUNCH_END / 2
     return low if rows <= _MOST_ROWS_OF_LOW_TILES and of_low < of_high else high
+
+
+def rotated(rows: int, outputs: int, width: int, head: int, processors: int) -> Tile | None:
+    """The variant of `project_and_rotate` for up to `rows` rows and heads of that width, None where
+    projection and rotation apart are as fast, or weren't measured: few rows, small tiles, other
+    kernels than `project_many`."""
+    if rows < _FEWEST_ROTATED or parts(outputs, width) > 1:
+        return None
+    # What it writes is as short as bf16.
+    chosen = tile(rows, outputs, width, f32=False)
+    if (
+        chosen.rows_first
+        and chosen.rows == 128
+        and chosen.outputs % head == 0
+        and in_groups(rows, outputs, width, processors) is None
+    ):
+        # A fourth stage of the large tile's takes longer than it saves; whichever tile it is, the
+        # next one's loads run while heads are rotated.
+        return replace(chosen, stages=3 if chosen.outputs == 256 else 4, flatten=True)
+    return None
 
 
 def together(rows: int) -> int:

@@ -18,6 +18,7 @@ from ignition.kernels.cuda.lowerings import (
     pages,
     projections,
     requests,
+    rotated_projection,
     rounds,
     sampling,
     sampling_rows,
@@ -57,4 +58,8 @@ LOWERINGS: Final[Mapping[str, Lowering]] = MappingProxyType(
 )
 
 # What does the work of several consecutive launches; the first that fits is taken.
-FUSIONS: Final[tuple[Fusion, ...]] = (*fusions.FUSIONS, *rounds.FUSIONS)
+FUSIONS: Final[tuple[Fusion, ...]] = (
+    *fusions.FUSIONS,
+    *rotated_projection.FUSIONS,
+    *rounds.FUSIONS,
+)

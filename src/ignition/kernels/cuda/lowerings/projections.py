@@ -167,8 +167,13 @@ _WEIGHING: Final = {"factor": "*fp32", "weighed": "*bf16", "squares": "*fp32"}
 
 
 def _weighing_constants(product: Product) -> dict[str, int]:
+    return {**blocks_constants(product), "BLOCK": product.block or 1}
+
+
+def blocks_constants(product: Product) -> dict[str, int]:
+    """Constants of a kernel that reads weighed rows."""
     padded = power_of_two(product.blocks) if product.blocks else 1
-    return {"BLOCKS": product.blocks, "PADDED_BLOCKS": padded, "BLOCK": product.block or 1}
+    return {"BLOCKS": product.blocks, "PADDED_BLOCKS": padded}
 
 
 def project_narrow(
@@ -208,7 +213,7 @@ def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.T
     capacity, processors = launch.integers["capacity"], launch.architecture.processors
     request = KernelRequest(
         projection_warps.project_in_groups,
-        {"rows": "*i32", **_described(chosen), "bias": "*fp32", "out": product.out}
+        {"rows": "*i32", **described(chosen), "bias": "*fp32", "out": product.out}
         | {"squares": "*fp32", "epsilon": "fp32"},
         {"N": product.outputs, "K": product.width}
         | {"BN": chosen.outputs, "BM": chosen.rows, "BK": chosen.width, "STAGES": chosen.stages}
@@ -228,7 +233,7 @@ def project_in_groups(launch: CatalogueLaunch, product: Product, chosen: tiles.T
     return CudaKernel(request, chosen.grid(capacity, product.outputs, 1, processors), values)
 
 
-def _described(chosen: tiles.Tile) -> dict[str, str]:
+def described(chosen: tiles.Tile) -> dict[str, str]:
     """Types of the operands that come through tensor maps."""
     return {
         "x": f"tensordesc<bf16[{chosen.rows}, {chosen.width}]>",
@@ -269,7 +274,7 @@ def project_tiled(launch: CatalogueLaunch, product: Product) -> CudaKernel:
         values["partials"] = Scratch("partials", pb.DTYPE_F32, (elements,))
         values["arrivals"] = Counters(max(1, tile_count))
     else:
-        arguments |= _described(chosen)
+        arguments |= described(chosen)
         constants |= {"GROUP": tiles.together(at["capacity"]), "FLATTEN": chosen.flatten}
         values["x"] = TensorMap("x", width)
         values["w"] = TensorMap("weight", width)
