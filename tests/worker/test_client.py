@@ -245,7 +245,7 @@ def test_a_refused_core_is_known_before_its_worker_has_ended() -> None:
     async def scenario() -> None:
         async with started("no_core and stays") as client:
             with pytest.raises(CoreError, match="is no folder"):
-                await client.ready()
+                await asyncio.wait_for(client.ready(), 20)
             assert client._process.poll() is None
             await client.close(drain_timeout_s=600)
             assert client._process.returncode == -signal.SIGKILL

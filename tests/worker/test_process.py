@@ -127,7 +127,7 @@ class StuckModel:
     open_vocabulary = open_token_bytes
 
     def close(self) -> None:
-        assert self.may_close.wait(10)
+        assert self.may_close.wait(30)
 
 
 def test_a_failed_worker_leaves_its_client_before_its_device(
@@ -148,7 +148,7 @@ def test_a_failed_worker_leaves_its_client_before_its_device(
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(process._serve, channel, options, 0.0)
         decoder: BatchDecoder[ToProcess] = BatchDecoder(ToProcess)
-        ours.settimeout(60)
+        ours.settimeout(10)
         heard: list[ToProcess] = []
         try:
             while received := ours.recv(1 << 16):
