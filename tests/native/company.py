@@ -15,8 +15,8 @@ from tests.native.launches import Array, Case
 TOPS = ("top_tokens", "top_logprobs")
 SCORES = ("out", "rank", *TOPS)
 BY_ROW = (
-    *("x", "tokens", "qkv", "queries", "positions", "slot", "logits", "logprobs", "target"),
-    *("wanted", "grammar_mask", *SCORES),
+    *("x", "squares", "tokens", "qkv", "queries", "positions", "slot", "logits", "logprobs"),
+    *("target", "wanted", "grammar_mask", *SCORES),
 )
 
 
