@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from helios.errors import ContractError
 from tests.ignition.cuda.interpreted import WITHOUT_TRITON, compiled, fused, lowered, run, run_fused
 from tests.ignition.cuda.test_fused_kernels import one_by_one
 from tests.ignition.cuda.test_model_kernels import check, linear, silu
 from tests.native import cuda_cases
 from tests.native.harness import Case
+from tests.native.packings import Packing
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
@@ -134,3 +136,9 @@ def compiled_fused(cases: list[Case]):
     kernels = fused(cases)
     assert kernels is not None
     return compile(kernels[0].request)
+
+
+def test_weighed_rows_are_refused_by_matrices_of_codes() -> None:
+    _, case = product("project_narrow")
+    with pytest.raises(ContractError, match=r"Rows are weighed for ROWS_BF16"):
+        lowered(case.with_integers(packing=int(Packing.ROWS_Q8)))

@@ -111,8 +111,14 @@ def silu_product(launch: CatalogueLaunch) -> Product:
 
 
 def _check(launch: CatalogueLaunch) -> None:
-    if "squares" in launch.operands or not scaled.is_scaled(launch):
+    if not scaled.is_scaled(launch):
         check_packing(launch)
+    elif "squares" in launch.operands:
+        raise ContractError(
+            f"the packing is {launch.integers['packing']}",
+            where=launch.kernel,
+            remedy=f"Rows are weighed for ROWS_BF16 ({pb.PACKING_ROWS_BF16}) alone",
+        )
     if launch.integers["format"] != ActivationFormat.BF16:
         raise ContractError(
             f"reads format {launch.integers['format']}",
