@@ -81,6 +81,36 @@ def test_whoever_adds_the_blocks_changes_no_bit(name: str) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_row_has_its_bits_in_any_company(name: str) -> None:
+    """Alone it goes through a kernel for few rows; where many have room, its squares are one sum.
+    Its neighbours are of any size."""
+    rows, capacity, width, outputs, block = SHAPES[name]
+    rng = np.random.default_rng(len(name))
+    scales = np.array([1, 0, 1e-18, 1e14, 1e-40, 1e4], np.float32)
+    weighing = cuda_cases.weigh(
+        rng, rows=rows, capacity=capacity, width=width, block=block, whole=capacity > 128
+    )
+    x = weighing.operands["x"].copy()
+    x[:rows] *= scales[np.arange(rows) % len(scales), None]
+    case = linear(rng, outputs=outputs, bias=1, rows=rows, capacity=capacity, width=width)
+    after = run(weighing.with_operands(x=x))
+    given = {"x": after["out"], "squares": after["squares"]}
+    together = run(cuda_cases.weighed(case, weighing).with_operands(**given))["out"]
+    same = {name: case.operands[name] for name in ("weight", "bias")}
+    apart = []
+    for row in range(min(rows, len(scales))):
+        weighing_one = cuda_cases.weigh(rng, rows=1, capacity=1, width=width, block=block)
+        one = linear(rng, outputs=outputs, bias=1, rows=1, capacity=1, width=width)
+        weight = weighing.operands["weight"]
+        after = run(weighing_one.with_operands(x=x[row : row + 1], weight=weight))
+        given = {"x": after["out"], "squares": after["squares"]}
+        apart.append(run(cuda_cases.weighed(one, weighing_one).with_operands(**given, **same)))
+    assert np.isfinite(together[:rows]).all()
+    for row, alone in enumerate(apart):
+        assert alone["out"][0].tobytes() == together[row].tobytes(), row
+
+
 ADDED = {
     "narrow": {"rows": 5, "capacity": 7, "width": 96, "outputs": 576, "block": 16},
     "narrow, parts": {"rows": 5, "capacity": 7, "width": 3072, "outputs": 320, "block": 16},
