@@ -1,8 +1,9 @@
-"""What passes when a round's fence does: tokens, ends, publication, what is given back.
+"""What passes when a round's fence does: tokens, ends, and what is owed to the cache for them.
 
 Every lane is checked before any state changes. A faulty lane fails its request, a faulty record
 all requests of its round, and nothing of theirs is published. A token of a request with host stops
 is reported at once, and what follows from it waits for the host's decision: `stop`, or `proceed`.
+Publication and giving back are `Residency`'s to do, and nobody who is told waits for them.
 `Scheduler` is the caller.
 """
 
@@ -25,7 +26,6 @@ from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
 from helios.scheduler.live import LiveRequests
 from helios.scheduler.planned import ADMITTING, WITHOUT_RECORD, PlannedRound
-from helios.scheduler.publication import Publication
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.snapshots import Snapshots
@@ -50,7 +50,6 @@ class Fences:
         self,
         geometry: Geometry,
         residency: Residency,
-        publication: Publication,
         snapshots: Snapshots,
         live: LiveRequests,
         counters: SchedulerCounters,
@@ -58,7 +57,6 @@ class Fences:
         self._vocabulary_tokens = geometry.vocabulary_tokens
         self._windows = geometry.history.window_tokens > 0
         self._residency = residency
-        self._publication = publication
         self._snapshots = snapshots
         self._live = live
         self._counters = counters
@@ -100,8 +98,8 @@ class Fences:
                     self._undecided.append(accepted)
                 else:
                     self._follow(accepted)
-            if resident.phase is Phase.ENDING:
-                self._residency.settle(resident)
+                continue
+            self._residency.owe(resident, prompt=False)
         self._counters.output_tokens += sum(going)
         return events
 
@@ -137,7 +135,8 @@ class Fences:
         resident = undecided.resident
         resident.undecided = False
         self._live.retire(progress, Finish.STOP)
-        self._residency.end(resident, Ending.STOPPED)
+        self._residency.leave(resident, Ending.STOPPED)
+        self._residency.owe(resident, prompt=False)
 
     def proceed(self) -> None:
         """The host has stopped whom it would: the others go on, or end as their rounds said."""
@@ -147,7 +146,6 @@ class Fences:
         for one in undecided:
             one.resident.undecided = False
             self._follow(one)
-            self._residency.settle(one.resident)
 
     def _follow(self, accepted: _Accepted) -> None:
         """What follows from an accepted lane besides its events."""
@@ -155,11 +153,10 @@ class Fences:
         if accepted.finish is not None:
             self._live.retire(resident.progress, accepted.finish)
             self._residency.finish(resident)
-        # Before the window slides on: what is published keeps what it needs.
-        if work.tokens and work.sample:
-            self._publication.prompt_completed(resident)
-        if self._windows:
+        prompt = bool(work.tokens) and work.sample
+        if self._windows and not prompt:
             self._residency.slide(resident)
+        self._residency.owe(resident, prompt=prompt)
 
     # ------------------------------------------------------------ lanes
 

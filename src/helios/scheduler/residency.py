@@ -2,13 +2,15 @@
 
 Question and act go in pairs: `can_admit` and `admit`, `reach` and `cover`. A resident that ends
 keeps its slot and pages until the last of its submitted rounds has passed its fence; then
-`settle` publishes what others may use and gives the rest back. It makes no rounds; the planners
-and `Scheduler` call it.
+`settle` publishes what others may use and gives the rest back. What follows from a fence for the
+cache is owed, and done by `pay` before anybody can miss it. It makes no rounds; the planners and
+`Scheduler` call it.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -52,6 +54,9 @@ class Residency:
         self._snapshots = snapshots
         self._page_tokens = geometry.page_tokens
         self._window_pages = window_pages(geometry)
+        # Residents with what they have still to publish or to give back, in the order of fences;
+        # whether it is their prompt.
+        self._owed: deque[tuple[Resident, bool]] = deque()
         # The request that was last refused for want of pages, and the slack there was then.
         self._refused: Progress | None = None
         self._refused_slack = 0
@@ -145,10 +150,14 @@ class Residency:
 
     # ------------------------------------------------------------ pages
 
-    def reach(self, resident: Resident) -> int:
-        """The number of tokens that the resident's pages and those to be had could hold."""
-        cache = self.cache
-        return resident.covered + (cache.pages.free + cache.evictable_pages) * self._page_tokens
+    def reach(self, resident: Resident, tokens: int) -> int:
+        """How many of its first `tokens` tokens the resident's pages and those to be had could
+        hold. Pages that are free are so whatever is owed; who needs more has it paid."""
+        size, pages = self._page_tokens, self.cache.pages
+        if tokens <= resident.covered + pages.free * size:
+            return tokens
+        self.pay()
+        return min(tokens, resident.covered + (pages.free + self.cache.evictable_pages) * size)
 
     def cover(self, resident: Resident, tokens: int) -> None:
         """Gives the resident the pages for its first `tokens` tokens; `reach` says how many can
@@ -178,6 +187,9 @@ class Residency:
         Nobody is preempted while pages are about to come back anyway, nor for a resident that has
         the highest rank itself: it waits and keeps its pages, until another one needs them.
         """
+        if self.cache.pages.free:
+            return True
+        self.pay()
         while not self.cache.can_take(1):
             if self._anyone_leaving():
                 return False
@@ -256,6 +268,30 @@ class Residency:
             self.admitted.remove(resident)
         resident.phase, resident.ending = Phase.ENDING, ending
         self._snapshots.drop(resident)
+
+    def owe(self, resident: Resident, *, prompt: bool) -> None:
+        """A fence of the resident has passed, with `prompt` the last one of its prompt: what is to
+        be published or given back is owed. Nobody waits for it but who was preempted, and would
+        be in the queue again."""
+        if prompt or resident.phase is Phase.ENDING:
+            self._owed.append((resident, prompt))
+        if resident.ending is Ending.PREEMPTED:
+            self.pay()
+
+    def owes(self, resident: Resident) -> bool:
+        """Whether something is owed for the resident."""
+        return any(resident is one for one, _ in self._owed)
+
+    def pay(self) -> None:
+        """Does what is owed. To be called before anything else that the cache, the slots or the
+        queue would have otherwise, and where nobody waits."""
+        while self._owed:
+            resident, prompt = self._owed.popleft()
+            # Before the window slides on: what is published keeps what it needs.
+            if prompt:
+                self._publication.prompt_completed(resident)
+            self.slide(resident)
+            self.settle(resident)
 
     def settle(self, resident: Resident) -> None:
         """Gives back what an ending resident holds once none of its rounds is due or in flight and

@@ -4,7 +4,9 @@ Pure host code: it knows the geometry, not the device. The worker calls it in th
 turn: `submit` and `cancel` for what arrived; `plan` while `can_plan`, and `begin` for each round
 once the runtime has taken it; `complete` with the oldest round's completion. Planning needs the
 state at submission alone, so a second round can be planned while the first one runs. A request
-with `host_stops` may be ended by `stop` between `complete` and whatever is called next.
+with `host_stops` may be ended by `stop` between `complete` and whatever is called next. What a
+completion has left to be published or given back is done by `settle`, for which a moment is chosen
+where nobody waits, or by whatever depends on it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class Scheduler:
         )
         self._live = LiveRequests(self.counters)
         self._fences = Fences(
-            geometry, self._residency, publication, self._snapshots, self._live, self.counters
+            geometry, self._residency, self._snapshots, self._live, self.counters
         )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self.forcing = Forcing(geometry, self._residency, self._live)
@@ -169,6 +171,7 @@ class Scheduler:
         `finish`; none of its tokens are reported any more. What it holds comes back at its last
         fence. An unknown or ended request is ignored."""
         self.proceed()
+        self.settle()
         progress = self._live.find(request_id)
         if progress is None:
             return []
@@ -202,6 +205,12 @@ class Scheduler:
         the next completion do this by themselves."""
         self._fences.proceed()
 
+    def settle(self) -> None:
+        """Publishes and gives back what completions have left. Planning does this by itself where
+        somebody waits or pages are scarce; until it has been done, who has ended counts as
+        running."""
+        self._residency.pay()
+
     # ------------------------------------------------------------ rounds
 
     def can_plan(self) -> bool:
@@ -225,6 +234,8 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to those that can have one now."""
         residency = self._residency
+        if residency.waiting or self._siblings:
+            residency.pay()
         if self._siblings:
             for progress in self._siblings.release():
                 residency.waiting.put(progress)
@@ -252,6 +263,7 @@ class Scheduler:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
         self.proceed()
+        self.settle()
         flight = self._in_flight.popleft()
         predicted_ns = self._planner.learn(flight.planned, completion)
         device_ns = max(completion.completed_ns - completion.started_ns, 0)
@@ -262,6 +274,7 @@ class Scheduler:
         """The device has failed: fails every live request and takes no more. Nothing is reused,
         so the rounds in flight are forgotten."""
         self.proceed()
+        self.settle()
         self.failure = message
         events: list[Event] = []
         for progress in self._live:
@@ -281,6 +294,7 @@ class Scheduler:
     def reset_cache(self) -> None:
         """Forgets everything published. Residents keep what they hold and publish nothing more
         until they are readmitted."""
+        self.settle()
         self.cache.clear()
         if self._tier is not None:
             self._residency.waiting.forget_content()

@@ -5,7 +5,7 @@ It holds no policy (that is the scheduler's), no device (that is the runtime's) 
 (`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
 nothing to do it sleeps in the channel. Between a round's completion and the next launch it does
-what that launch needs; what a client is told comes after it.
+what that launch needs; what a client is told comes after it, and what nobody waits for last.
 """
 
 from __future__ import annotations
@@ -153,6 +153,7 @@ class ModelWorker:
             self._outgoing += self._requests.release()
         self._launch()
         self._send()
+        scheduler.settle()
         if self._in_flight:
             self._complete()
         elif not scheduler.idle:
@@ -230,6 +231,7 @@ class ModelWorker:
                 case Cancel():
                     self._outgoing += self._requests.cancel(message.request_id)
                 case ReadStatistics():
+                    self.scheduler.settle()
                     self._outgoing.append(
                         statistics(
                             self.scheduler,
