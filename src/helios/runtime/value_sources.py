@@ -2,8 +2,8 @@
 
 Here is everything that is a number, or a few, for each round, lane or token: a table from
 `ValueSource` to a `Source`. Rows of many elements are in `array_sources`. Readers run on the hot
-path and return plain lists; they raise ValueError for a lane that lacks what they read.
-`checks.bindings` resolves, `value_writers` calls.
+path and return plain lists, or an array of what they compute themselves; they raise ValueError for
+a lane that lacks what they read. `checks.bindings` resolves, `value_writers` calls.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helios.contract.enums import Operation, ValueSource
 from helios.dataclass import dataclass
@@ -86,15 +86,18 @@ def _seed_words(lanes: Sequence[LaneWork], _: Columns) -> list[tuple[int, int]]:
     return [(seed & _SEED_WORD, seed >> 32) for seed in seeds]
 
 
-def _positions(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
-    spans = (
-        range(lane.start, lane.start + length)
-        for lane, length in zip(lanes, columns.lengths, strict=True)
-    )
-    return list(chain.from_iterable(spans))
+def _positions(lanes: Sequence[LaneWork], columns: Columns) -> NDArray[np.int64]:
+    starts, ends = [lane.start for lane in lanes], np.cumsum(columns.lengths)
+    # How far each lane's positions are ahead of the places of its packed tokens.
+    ahead = np.subtract(starts, ends - columns.lengths)
+    positions: NDArray[np.int64] = np.arange(columns.total)
+    positions += np.repeat(ahead, columns.lengths)
+    return positions
 
 
-def _prompt_tokens(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+def _prompt_tokens(lanes: Sequence[LaneWork], columns: Columns) -> Sequence[int]:
+    if len(lanes) == 1 and lanes[0].tokens:
+        return lanes[0].tokens
     tokens: list[int] = []
     for lane, length in zip(lanes, columns.lengths, strict=True):
         tokens.extend(lane.tokens or [FILLER] * length)

@@ -26,7 +26,7 @@ from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
 from helios.scheduler.live import LiveRequests
 from helios.scheduler.planned import ADMITTING, WITHOUT_RECORD, PlannedRound
-from helios.scheduler.requests import Ending, Phase, Progress, Resident
+from helios.scheduler.requests import Ending, Progress, Resident
 from helios.scheduler.residency import Residency
 from helios.scheduler.snapshots import Snapshots
 

@@ -136,7 +136,7 @@ def _resident(residency: Residency, resident: Resident) -> list[str]:
             resident.rounds_in_flight > 0
             or resident.due_endpoint >= 0
             or resident.undecided
-            or residency.owes(resident)
+            or resident in residency.owed
             or resident.phase is not Phase.ENDING,
             "it has ended and wasn't given back",
         ),

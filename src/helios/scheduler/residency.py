@@ -278,9 +278,10 @@ class Residency:
         if resident.ending is Ending.PREEMPTED:
             self.pay()
 
-    def owes(self, resident: Resident) -> bool:
-        """Whether something is owed for the resident."""
-        return any(resident is one for one, _ in self._owed)
+    @property
+    def owed(self) -> list[Resident]:
+        """Those for whom something is to be published or given back."""
+        return [resident for resident, _ in self._owed]
 
     def pay(self) -> None:
         """Does what is owed. To be called before anything else that the cache, the slots or the

@@ -78,9 +78,7 @@ class Scheduler:
             self.counters,
         )
         self._live = LiveRequests(self.counters)
-        self._fences = Fences(
-            geometry, self._residency, self._snapshots, self._live, self.counters
-        )
+        self._fences = Fences(geometry, self._residency, self._snapshots, self._live, self.counters)
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self.forcing = Forcing(geometry, self._residency, self._live)
         self._in_flight: deque[InFlight] = deque()
@@ -118,6 +116,11 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether no request is live and nothing is held for one."""
         return not (self._residency.residents or self.waiting)
+
+    @property
+    def settled(self) -> bool:
+        """Whether completions have left nothing for `settle`."""
+        return not self._residency.owed
 
     # ------------------------------------------------------------ requests
 

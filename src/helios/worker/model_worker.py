@@ -153,9 +153,13 @@ class ModelWorker:
             self._outgoing += self._requests.release()
         self._launch()
         self._send()
-        scheduler.settle()
         if self._in_flight:
+            scheduler.settle()
             self._complete()
+        elif not scheduler.settled:
+            # A client in this process has been told and wants the interpreter: it goes first.
+            self._take(self._channel.receive(block=True, timeout_ms=_OTHER_WAIT_MS))
+            scheduler.settle()
         elif not scheduler.idle:
             scheduler.wait_for_content(_OTHER_WAIT_MS)
         elif held:
