@@ -2,15 +2,13 @@
 
 Question and act go in pairs: `can_admit` and `admit`, `reach` and `cover`. A resident that ends
 keeps its slot and pages until the last of its submitted rounds has passed its fence; then
-`settle` publishes what others may use and gives the rest back. What follows from a fence for the
-cache is owed, and done by `pay` before anybody can miss it. It makes no rounds; the planners and
-`Scheduler` call it.
+`settle` publishes what others may use and gives the rest back. It makes no rounds; the planners
+and `Scheduler` call it.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -18,6 +16,7 @@ from helios.runtime.geometry import Geometry
 from helios.scheduler.admission import pages_to_admit, window_pages
 from helios.scheduler.cache import Match, PrefixCache
 from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import Rank
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
@@ -43,6 +42,7 @@ class Residency:
         publication: Publication,
         snapshots: Snapshots,
         counters: SchedulerCounters,
+        deferred: Deferred,
     ) -> None:
         self.slots = slots
         self.cache = cache
@@ -52,11 +52,9 @@ class Residency:
         self.admitted: list[Resident] = []
         self._publication = publication
         self._snapshots = snapshots
+        self._deferred = deferred
         self._page_tokens = geometry.page_tokens
         self._window_pages = window_pages(geometry)
-        # Residents with what they have still to publish or to give back, in the order of fences;
-        # whether it is their prompt.
-        self._owed: deque[tuple[Resident, bool]] = deque()
         # The request that was last refused for want of pages, and the slack there was then.
         self._refused: Progress | None = None
         self._refused_slack = 0
@@ -152,11 +150,11 @@ class Residency:
 
     def reach(self, resident: Resident, tokens: int) -> int:
         """How many of its first `tokens` tokens the resident's pages and those to be had could
-        hold. Pages that are free are so whatever is owed; who needs more has it paid."""
+        hold."""
         size, pages = self._page_tokens, self.cache.pages
         if tokens <= resident.covered + pages.free * size:
             return tokens
-        self.pay()
+        self._deferred.run()
         return min(tokens, resident.covered + (pages.free + self.cache.evictable_pages) * size)
 
     def cover(self, resident: Resident, tokens: int) -> None:
@@ -189,7 +187,7 @@ class Residency:
         """
         if self.cache.pages.free:
             return True
-        self.pay()
+        self._deferred.run()
         while not self.cache.can_take(1):
             if self._anyone_leaving():
                 return False
@@ -268,31 +266,6 @@ class Residency:
             self.admitted.remove(resident)
         resident.phase, resident.ending = Phase.ENDING, ending
         self._snapshots.drop(resident)
-
-    def owe(self, resident: Resident, *, prompt: bool) -> None:
-        """A fence of the resident has passed, with `prompt` the last one of its prompt: what is to
-        be published or given back is owed. Nobody waits for it but who was preempted, and would
-        be in the queue again."""
-        if prompt or resident.phase is Phase.ENDING:
-            self._owed.append((resident, prompt))
-        if resident.ending is Ending.PREEMPTED:
-            self.pay()
-
-    @property
-    def owed(self) -> list[Resident]:
-        """Those for whom something is to be published or given back."""
-        return [resident for resident, _ in self._owed]
-
-    def pay(self) -> None:
-        """Does what is owed. To be called before anything else that the cache, the slots or the
-        queue would have otherwise, and where nobody waits."""
-        while self._owed:
-            resident, prompt = self._owed.popleft()
-            # Before the window slides on: what is published keeps what it needs.
-            if prompt:
-                self._publication.prompt_completed(resident)
-            self.slide(resident)
-            self.settle(resident)
 
     def settle(self, resident: Resident) -> None:
         """Gives back what an ending resident holds once none of its rounds is due or in flight and

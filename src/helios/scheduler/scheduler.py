@@ -20,6 +20,7 @@ from helios.scheduler.admission import can_reuse, check_request
 from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight
 from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
 from helios.scheduler.fences import Fences
 from helios.scheduler.fetching import Fetching
@@ -63,7 +64,8 @@ class Scheduler:
         if self._tier is not None:
             self.cache.listen(self._tier)
         publication = Publication(self.cache, reuse=reuse)
-        self._snapshots = Snapshots(geometry, self.cache, publication)
+        self._deferred = Deferred()
+        self._snapshots = Snapshots(geometry, self.cache, publication, self._deferred)
         self._residency = Residency(
             geometry,
             self.slots,
@@ -76,9 +78,18 @@ class Scheduler:
             publication,
             self._snapshots,
             self.counters,
+            self._deferred,
         )
         self._live = LiveRequests(self.counters)
-        self._fences = Fences(geometry, self._residency, self._snapshots, self._live, self.counters)
+        self._fences = Fences(
+            geometry,
+            self._residency,
+            publication,
+            self._snapshots,
+            self._live,
+            self.counters,
+            self._deferred,
+        )
         self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
         self.forcing = Forcing(geometry, self._residency, self._live)
         self._in_flight: deque[InFlight] = deque()
@@ -120,7 +131,7 @@ class Scheduler:
     @property
     def settled(self) -> bool:
         """Whether completions have left nothing for `settle`."""
-        return not self._residency.owed
+        return not self._deferred
 
     # ------------------------------------------------------------ requests
 
@@ -212,7 +223,7 @@ class Scheduler:
         """Publishes and gives back what completions have left. Planning does this by itself where
         somebody waits or pages are scarce; until it has been done, who has ended counts as
         running."""
-        self._residency.pay()
+        self._deferred.run()
 
     # ------------------------------------------------------------ rounds
 
@@ -238,7 +249,7 @@ class Scheduler:
         """Gives slots to those that can have one now."""
         residency = self._residency
         if residency.waiting or self._siblings:
-            residency.pay()
+            self._deferred.run()
         if self._siblings:
             for progress in self._siblings.release():
                 residency.waiting.put(progress)
@@ -316,6 +327,7 @@ class Scheduler:
             self._siblings,
             [flight.planned.residents for flight in self._in_flight],
             self._snapshots.rows,
+            self._deferred,
         )
 
     def check_books(self) -> None:

@@ -72,16 +72,17 @@ class PrefixStore:
         return {node for node, count in pins.items() if node.pins == count and node.page != NO_PAGE}
 
     def put(
-        self, parent: PrefixNode, tokens: tuple[int, ...], page: int
+        self, parent: PrefixNode, tokens: tuple[int, ...], page: int, *, pins: bool
     ) -> tuple[PrefixNode, bool]:
-        """The child of these tokens, and whether `page` became its page: it did unless the child
-        has one already. An unpinned page is evictable at once."""
+        """The child of these tokens, pinned once more where the caller `pins` it, and whether
+        `page` became its page: it did unless the child has one already. An unpinned page is
+        evictable at once."""
         child = parent.children.get(tokens)
         if child is None:
             child = self.tree.grow(parent, tokens, NO_PAGE)
-        elif child.page != NO_PAGE:
-            return child, False
-        if page == NO_PAGE:
+        if pins:
+            self.pin(child)
+        if page == NO_PAGE or child.page != NO_PAGE:
             return child, False
         child.page = page
         self.changes += 1
