@@ -6,18 +6,18 @@ Each check here is one pass of compiled code; only what fails it is looked at on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
 
 
-def whole_numbers(values: Iterable[object]) -> list[int] | None:
+def whole_numbers(values: list[Any]) -> list[int] | None:
     """The values as a new list, if all of them are integers, and no booleans; None otherwise, and
     for kinds of integers that aren't Python's."""
     try:
-        return msgspec.convert(values if isinstance(values, list) else list(values), list[int])
+        return msgspec.convert(values, list[int])
     except msgspec.ValidationError:
         return None
 

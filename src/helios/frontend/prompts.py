@@ -252,7 +252,7 @@ def _token_ids(prompt: Sequence[int]) -> list[int]:
         raise RequestError(
             f"is a {type(prompt).__name__}, neither text nor token ids", where="prompt"
         )
-    tokens = list(prompt)
+    tokens = prompt if isinstance(prompt, list) else list(prompt)
     plain = whole_numbers(tokens)
     if plain is not None:
         return plain

@@ -165,8 +165,7 @@ class Residency:
             have = len(pages)
             self.cache.take(-(-tokens // self._page_tokens) - have, pages)
             resident.covered = len(pages) * self._page_tokens
-            for place in range(have, len(pages)):
-                resident.private[place] = pages[place]
+            resident.private.update(zip(range(have, len(pages)), pages[have:], strict=True))
 
     def slide(self, resident: Resident) -> None:
         """Gives back what lies before the window: no round in flight reads it any more, since all

@@ -53,6 +53,8 @@ _WAIT_MS: Final = 100
 _QUIET_MS: Final = 200
 # Arrivals are looked at this often while something else than a round is waited for.
 _OTHER_WAIT_MS: Final = 2
+# So long those that have been told of their tokens may go on undisturbed.
+_TOLD_WAIT_MS: Final = 1
 
 
 class Runtime(Protocol):
@@ -158,7 +160,7 @@ class ModelWorker:
             self._complete()
         elif not scheduler.settled:
             # A client in this process has been told and wants the interpreter: it goes first.
-            self._take(self._channel.receive(block=True, timeout_ms=_OTHER_WAIT_MS))
+            self._take(self._channel.receive(block=True, timeout_ms=_TOLD_WAIT_MS))
             scheduler.settle()
         elif not scheduler.idle:
             scheduler.wait_for_content(_OTHER_WAIT_MS)

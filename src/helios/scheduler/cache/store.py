@@ -77,7 +77,8 @@ class PrefixStore:
         """The child of these tokens, pinned once more where the caller `pins` it, and whether
         `page` became its page: it did unless the child has one already. An unpinned page is
         evictable at once."""
-        child = parent.children.get(tokens)
+        # Most parents have no child yet, and then the tokens needn't be hashed to look for one.
+        child = parent.children.get(tokens) if parent.children else None
         if child is None:
             child = self.tree.grow(parent, tokens, NO_PAGE)
         if pins:
