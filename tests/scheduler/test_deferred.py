@@ -85,6 +85,28 @@ def test_a_cancelled_request_leaves_the_prompt_that_it_had_computed() -> None:
     assert published(driver) == 3
 
 
+def test_who_is_preempted_is_in_the_queue_at_its_last_fence() -> None:
+    driver = late(driver_of(PAGES, page_tokens=4, pages=5))
+    driver.submit(request(1, PROMPT[:7], 9), request(2, tuple(range(12, 19)), 9))
+    while not driver.scheduler.counters.preemptions:
+        if not driver.scheduler.can_plan() or driver.launch() is None:
+            driver.complete()
+    while driver.sequences:
+        driver.complete()
+    assert (driver.scheduler.running, driver.scheduler.waiting) == (1, 1)
+
+
+def test_a_failure_of_the_device_leaves_nothing_to_be_settled() -> None:
+    driver = late(driver_of(PAGES, page_tokens=4, pages=20))
+    driver.submit(request(1, PROMPT, 1), request(2, PROMPT[:3], 9))
+    until_told(driver, 1)
+    driver.take(driver.scheduler.fail("it is gone"))
+    driver.sequences.clear()
+    assert driver.scheduler.settled
+    assert driver.scheduler.idle
+    driver.settle()
+
+
 def test_a_reset_forgets_what_was_still_to_be_published() -> None:
     driver = late(driver_of(PAGES, page_tokens=4, pages=20))
     driver.submit(request(1, PROMPT, 3))
