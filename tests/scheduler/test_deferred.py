@@ -4,6 +4,8 @@ so that rounds, answers and what is cached are the same whenever it is done."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,9 @@ from helios.errors import AdmissionError
 from helios.runtime.rounds import Completion
 from helios.scheduler import Request, SchedulerOptions
 from helios.scheduler.cache import NO_PAGE, NO_ROW
+from helios.scheduler.planned import PlannedRound
 from tests.scheduler.driving import Driver, request
-from tests.scheduler.histories import HISTORIES, PAGES, History, driver_of
+from tests.scheduler.histories import HISTORIES, PAGES, PARTIAL_PAGES, ROWS, History, driver_of
 
 PROMPT = tuple(range(12))
 
@@ -23,6 +26,11 @@ def late(driver: Driver) -> Driver:
     """The driver, which settles where it is told to."""
     driver.at_once = False
     return driver
+
+
+def lanes_of(planned: PlannedRound) -> list[int]:
+    """Whose lanes a round has."""
+    return [resident.progress.request.request_id for resident in planned.residents]
 
 
 def until_told(driver: Driver, request_id: int) -> None:
@@ -86,14 +94,19 @@ def test_a_cancelled_request_leaves_the_prompt_that_it_had_computed() -> None:
 
 
 def test_who_is_preempted_is_in_the_queue_at_its_last_fence() -> None:
-    driver = late(driver_of(PAGES, page_tokens=4, pages=5))
-    driver.submit(request(1, PROMPT[:7], 9), request(2, tuple(range(12, 19)), 9))
-    while not driver.scheduler.counters.preemptions:
-        if not driver.scheduler.can_plan() or driver.launch() is None:
-            driver.complete()
-    while driver.sequences:
-        driver.complete()
-    assert (driver.scheduler.running, driver.scheduler.waiting) == (1, 1)
+    driver = late(driver_of(PAGES, page_tokens=4, pages=20, slots=1))
+    driver.submit(request(1, PROMPT[:7], 12))
+    until_told(driver, 1)
+    while driver.scheduler.can_plan():
+        assert driver.launch() is not None
+    driver.submit(request(2, PROMPT[7:], 1, priority=-1))
+    driver.complete()
+    driver.launch()
+    assert driver.scheduler.counters.preemptions == 1
+    assert [lanes_of(planned) for planned in driver.in_flight] == [[1]]
+    assert driver.scheduler.waiting == 1
+    driver.complete()
+    assert driver.scheduler.waiting == 2
 
 
 def test_a_failure_of_the_device_leaves_nothing_to_be_settled() -> None:
@@ -209,8 +222,22 @@ class Pair:
 
     def drain(self) -> None:
         while self.launch() or self.drivers[0].sequences:
-            if self.drivers[0].sequences:
-                self.complete()
+            while self.launch():
+                pass
+            self.complete()
+
+
+@pytest.mark.parametrize("history", [PARTIAL_PAGES, ROWS], ids=str)
+def test_a_snapshot_that_is_not_published_yet_gives_way_like_a_published_one(
+    history: History,
+) -> None:
+    for first, second, chunk in product(range(5, 14), range(5, 20, 2), (3, 4, 8)):
+        options = SchedulerOptions(prefill_chunk_tokens=chunk)
+        pair = Pair(partial(driver_of, history, options, rows=1, slots=2, pages=20))
+        pair.submit(request(0, first, 1))
+        pair.submit(request(1, second, 2))
+        pair.drain()
+        pair.settle()
 
 
 @settings(max_examples=200, deadline=None)
