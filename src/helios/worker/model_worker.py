@@ -253,6 +253,7 @@ class ModelWorker:
                     self._books_changed = True
                     self._outgoing.append(PrefixCacheReset())
                 case ReadProgress():
+                    self.scheduler.settle()  # who has had the last answer isn't worked for
                     self._outgoing.append(self._progress())
                 case Shutdown():
                     self._end()
