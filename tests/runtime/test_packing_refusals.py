@@ -277,7 +277,7 @@ def test_positions_that_no_element_holds_are_refused_however_many_they_are(
 def test_tokens_are_staged_and_refused_alike_whatever_holds_them(kind: Any) -> None:
     packed = made(GRAPH, bound(V.PROMPT_TOKEN, Ix.PACKED_TOKEN), to=Staged(DType.I8, (ROWS,)))
     packed.packer.pack(0, 0, [lane(3, tokens=kind([5, 90, 0]))])
-    assert packed.elements("d0")[:3].tolist() == [5, 90, 0]
+    assert packed.staging["d0", 0][:3].tolist() == [5, 90, 0]
     with pytest.raises(ExecutionError, match=r"lane 0 \(slot 3, .* input d0"):
         packed.packer.pack(0, 0, [lane(3, tokens=kind([5, 128, 0]))])
 

@@ -88,9 +88,9 @@ def staged_fill(
 
 def _checked(values: Any, element: np.dtype[Any]) -> Any:
     """What a source has read, if it fits: numpy looks at lists by itself, and cuts arrays."""
-    return (
-        fitting(np.asarray(values), element) if isinstance(values, np.ndarray | array) else values
-    )
+    if isinstance(values, np.ndarray | array):
+        return fitting(np.asarray(values), element)
+    return values
 
 
 def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:
