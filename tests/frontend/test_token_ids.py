@@ -47,8 +47,15 @@ def test_the_first_id_outside_is_found(tokens: list[int], limit: int) -> None:
     assert first_outside(tokens, limit) == (outside[0] if outside else None)
 
 
-@given(tokens=st.lists(IDS, min_size=1, max_size=9).map(tuple), limit=st.integers(1, 2**31 - 1))
-def test_packed_ids_are_all_within_the_limit(tokens: tuple[int, ...], limit: int) -> None:
+@given(
+    tokens=st.lists(IDS, min_size=1, max_size=9).map(tuple),
+    limit=st.integers(1, 2**31 - 1),
+    times=st.sampled_from([1, 600]),
+)
+def test_packed_ids_are_all_within_the_limit(
+    tokens: tuple[int, ...], limit: int, times: int
+) -> None:
+    tokens *= times
     inside = all(0 <= token < limit for token in tokens)
     assert packed(tokens, limit) == (array("i", tokens) if inside else None)
 

@@ -88,9 +88,10 @@ def staged_fill(
 
 def _checked(values: Any, element: np.dtype[Any]) -> Any:
     """What a source has read, if it fits: numpy looks at lists by itself, and cuts arrays."""
-    if isinstance(values, np.ndarray | array):
-        return fitting(np.asarray(values), element)
-    return values
+    if not isinstance(values, np.ndarray | array):
+        return values
+    read = np.asarray(values)
+    return read if np.can_cast(read.dtype, element) else fitting(read, element)
 
 
 def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:
