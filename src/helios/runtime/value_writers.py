@@ -6,6 +6,7 @@ values and assigns slices. Called by `packing`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import ValueBinding
-from helios.runtime.array_rows import ArraySource
+from helios.runtime.array_rows import ArraySource, fitting
 from helios.runtime.array_sources import NEUTRAL
 from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
@@ -78,9 +79,19 @@ def staged_fill(
 
     def probe(lane: LaneWork, own: Columns) -> None:
         count = own.total if source.scope is Scope.TOKEN else 1
-        np.empty((count, *rows.shape[1:]), rows.dtype)[:] = source.read((lane,), own)
+        np.empty((count, *rows.shape[1:]), rows.dtype)[:] = _checked(
+            source.read((lane,), own), rows.dtype
+        )
 
     return Fill(binding.destination, _write(binding, source, rows, bounds.lanes), probe)
+
+
+def _checked(values: Any, element: np.dtype[Any]) -> Any:
+    """What a source has read, if it fits: numpy looks at lists by itself, and cuts arrays."""
+    if not isinstance(values, np.ndarray | array):
+        return values
+    read = np.asarray(values)
+    return read if np.can_cast(read.dtype, element) else fitting(read, element)
 
 
 def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:
@@ -127,7 +138,7 @@ def _write_packed(source: Source, rows: NDArray[Any]) -> Write:
         return write_repeated
 
     def write_tokens(lanes: Sequence[LaneWork], columns: Columns) -> None:
-        rows[: columns.total] = read(lanes, columns)
+        rows[: columns.total] = _checked(read(lanes, columns), rows.dtype)
 
     return write_tokens
 

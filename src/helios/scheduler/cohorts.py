@@ -157,9 +157,9 @@ class Cohorts:
         start = resident.planned_consumed
         if resident.phase is not Phase.PREFILLING:  # preempted meanwhile
             return None
-        if residency.reach(resident) <= start and not residency.make_room(resident):
+        if residency.reach(resident, start + 1) <= start and not residency.make_room(resident):
             return None
-        end = min(start + tokens, resident.chunk_end, residency.reach(resident))
+        end = residency.reach(resident, min(start + tokens, resident.chunk_end))
         residency.cover(resident, end)
         progress = resident.progress
         scores, likeliest = progress.wants_scores, progress.scored_top_logprobs
@@ -167,7 +167,7 @@ class Cohorts:
             resident.slot,
             resident.generation,
             start,
-            resident.progress.tokens[start:end],
+            progress.chunk(start, end),
             end == resident.prompt_tokens,
             resident.pages,
             targets=_targets(resident, start, end) if scores else (),
