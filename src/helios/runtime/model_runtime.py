@@ -242,6 +242,12 @@ class ModelRuntime:
         )
         return sequence
 
+    def pack_ahead(self, work: Round) -> None:
+        """Packs the round that is thought to be submitted next, while another one runs, if its
+        frame is free: `submit` then finds it packed."""
+        if self.can_submit():
+            self._packer.pack_ahead(work.program, (self._submitted + 1) % FRAMES, work.lanes)
+
     def completed(self, sequence: int) -> bool:
         """Whether a round has run. Raises ExecutionError if the device failed."""
         return self._device.completed() >= sequence

@@ -17,6 +17,7 @@ from helios.runtime.rounds import Completion
 from helios.scheduler.admission import can_reuse, check_request
 from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight
+from helios.scheduler.costs import CostModel
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
 from helios.scheduler.fences import Fences
@@ -79,7 +80,10 @@ class Scheduler:
         self._fences = Fences(
             geometry, self._residency, publication, self._snapshots, self._live, self.counters
         )
-        self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
+        self.costs = CostModel(self.counters.round_ran)
+        self._planner = RoundPlanner(
+            geometry, self._residency, self._snapshots, self.options, self.costs
+        )
         self.forcing = Forcing(geometry, self._residency, self._live)
         self._in_flight: deque[InFlight] = deque()
         self._siblings = Siblings(self._live, self._residency, self._in_flight, shares=reuse)
@@ -234,6 +238,12 @@ class Scheduler:
             elif not residency.make_way():
                 return
 
+    def look_ahead(self) -> PlannedRound | None:
+        """While rounds run: the one that `plan` returns next, as far as it can be told, if nothing
+        happens but that they complete. Takes in what the last ones cost."""
+        self.costs.learn()
+        return self._planner.look_ahead()
+
     def begin(self, planned: PlannedRound, sequence: int) -> None:
         """Notes that the runtime has taken the round as `sequence`."""
         advance(planned, sequence)
@@ -253,9 +263,9 @@ class Scheduler:
         a faulty lane fails its request, a faulty record all requests of the round."""
         self.proceed()
         flight = self._in_flight.popleft()
-        predicted_ns = self._planner.learn(flight.planned, completion)
-        device_ns = max(completion.completed_ns - completion.started_ns, 0)
-        self.counters.round_ran(device_ns, predicted_ns)
+        program, _, _, tokens = flight.planned
+        _, _, started_ns, completed_ns = completion
+        self.costs.observe(program.index, tokens, started_ns, completed_ns)
         return self._fences.passed(flight, completion)
 
     def fail(self, message: str) -> list[Event]:

@@ -18,11 +18,7 @@ from typing import Final, Protocol, assert_never
 from helios.errors import HeliosError, family_name
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
-from helios.scheduler import (
-    Event,
-    Scheduler,
-    SchedulerOptions,
-)
+from helios.scheduler import Event, Scheduler, SchedulerOptions
 from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
@@ -65,6 +61,9 @@ class Runtime(Protocol):
 
     def submit(self, work: Round, /) -> int:
         """Packs and queues a round; its sequence."""
+
+    def pack_ahead(self, work: Round, /) -> None:
+        """Packs the round that is thought to be submitted next, if a frame is free."""
 
     def wait(self, sequence: int, timeout_ms: int) -> bool:
         """Waits for a round without the GIL; False on time-out."""
@@ -201,6 +200,7 @@ class ModelWorker:
         """Waits for the oldest round and takes what came of it."""
         sequence, planned, timed = self._in_flight.popleft()
         began = self._clock()
+        self._look_ahead()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
             self._send()
@@ -217,6 +217,13 @@ class ModelWorker:
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
+
+    def _look_ahead(self) -> None:
+        """Does what the next launch needs while a round runs, as far as it can be told by now: of
+        grammars' masks nothing can."""
+        ahead = self.scheduler.look_ahead()
+        if ahead is not None and not self._requests.constraints.any:
+            self._runtime.pack_ahead(ahead.round)
 
     # ------------------------------------------------------------ messages
 
