@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -13,7 +14,7 @@ from helios.runtime.geometry import Operation
 from helios.scheduler import Finish, SchedulerOptions
 from helios.scheduler.cohorts import Cohorts
 from helios.scheduler.planned import PlannedRound
-from helios.scheduler.requests import Resident
+from helios.scheduler.requests import Phase, Resident
 from tests.scheduler.driving import Driver, request
 from tests.scheduler.fake_model import FakeModel, alone, geometry
 from tests.scheduler.test_properties import SchedulerMachine
@@ -157,3 +158,36 @@ def test_nobody_is_preempted_ahead() -> None:
 def test_what_needs_the_last_token_isn_t_planned_ahead() -> None:
     driver = running(20, host_fed=(Operation.DECODE,))
     assert ahead_of(driver) is None
+
+
+def swap(residents: list[Resident]) -> None:
+    residents.reverse()
+
+
+def preempt(residents: list[Resident]) -> None:
+    residents[0].phase = Phase.ENDING
+
+
+def go_on(residents: list[Resident]) -> None:
+    residents[1].planned_consumed += 1
+
+
+@pytest.mark.parametrize("change", [swap, preempt, go_on])
+def test_what_was_planned_ahead_is_dropped_where_something_has_changed(
+    change: Callable[[list[Resident]], None],
+) -> None:
+    driver = running(20, 20)
+    assert ahead_of(driver) is not None
+    cohorts = cohorts_of(driver)
+    _, decoding = cohorts.waiting()
+    change(decoding)
+    assert cohorts._still_ahead(decoding) is None
+
+
+def test_what_was_planned_ahead_goes_at_most_once() -> None:
+    driver = running(20, 20)
+    assert ahead_of(driver) is not None
+    cohorts = cohorts_of(driver)
+    _, decoding = cohorts.waiting()
+    assert cohorts._still_ahead(decoding) is not None
+    assert cohorts._still_ahead(decoding) is None
