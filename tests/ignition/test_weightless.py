@@ -157,6 +157,19 @@ def test_a_draft_of_cpu_is_refused(folder: Callable[[str], Path], tmp_path: Path
         draft(folder("llama"), tmp_path / "draft", replace(OPTIONS, target=CPU), Quiet())
 
 
+def test_a_draft_isnt_replaced_by_its_own_core(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    where = tmp_path / "draft"
+    draft(folder("llama"), where, OPTIONS, Quiet())
+    before = content(where)
+    (tmp_path / "link").symlink_to(where)
+    for destination in (where, tmp_path / "link"):
+        with pytest.raises(CoreError, match=r"is the draft itself.* Choose another folder"):
+            fill(where, destination, 0, KEY, Quiet(), replace=True)
+    assert content(where) == before
+
+
 def test_a_damaged_frame_is_refused_and_leaves_nothing(
     folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -178,6 +178,19 @@ def test_rows_of_codes_that_copies_don_t_fit_are_kept_as_bf16(choice: WeightStor
     assert note == f"a is 40 wide, no multiple of 16: kept as bf16 instead of {choice.value}"
 
 
+@pytest.mark.parametrize("choice", [WeightStorage.AS_STORED, WeightStorage.INT8])
+def test_widths_that_no_gpu_copies_are_refused_where_they_are_declared(
+    choice: WeightStorage,
+) -> None:
+    """By the matrix's name, before anything is compiled for it."""
+    matrices = {"a": stored(WeightStorage.AS_STORED, 16, 100)}
+    weights, _ = weight_set(choice, TARGETS["cuda:sm_90"], **matrices)
+    with pytest.raises(CheckpointError, match=r"^a: rows of 100 elements .*multiples of 8.* cpu$"):
+        weights.matrix("a", ["a"], concatenate)
+    weights, _ = weight_set(WeightStorage.AS_STORED, **matrices)
+    assert weights.matrix("a", ["a"], concatenate).width == 100
+
+
 @pytest.mark.parametrize("choice", [WeightStorage.INT8, WeightStorage.INT4])
 def test_widths_that_blocks_don_t_divide_are_kept_as_bf16(choice: WeightStorage) -> None:
     weights, _ = weight_set(choice, a=stored(WeightStorage.AS_STORED, 16, 48))

@@ -95,6 +95,12 @@ def fill(
 ) -> None:
     """Writes the core of a draft, with weights drawn from `seed`. Raises a HeliosError and leaves
     nothing behind where the draft is damaged or the destination doesn't allow it."""
+    if destination.resolve() == source.resolve():
+        raise CoreError(
+            "is the draft itself, which other cores can be made of",
+            where=str(destination),
+            remedy="Choose another folder",
+        )
     check_destination(destination, replace=replace)
     body = core_pb2.CoreBody()
     try:

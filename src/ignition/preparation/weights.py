@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helios.errors import ContractError
+from helios.kernels.catalogue import ROW_GROUP
 from helios.schema import core_pb2
 from helios.schema import execution_pb2 as pb
 from ignition.capture.buffers import BufferTable
@@ -159,6 +160,13 @@ class WeightSet:
                 else (_as_bf16, Storage.BF16)
             )
         bf16_rows = self._by_rows and storage is Storage.BF16
+        if bf16_rows and width % ROW_GROUP:
+            raise CheckpointError(
+                f"rows of {width} elements can't be copied 16 bytes at a time",
+                where=name,
+                remedy=f"A GPU takes widths that are multiples of {ROW_GROUP}; prepare this model"
+                " for cpu",
+            )
         pairs = pairs and not self._by_rows and pair_packing.fits(storage, width, run)
         packing = storage.packing
         if bf16_rows:

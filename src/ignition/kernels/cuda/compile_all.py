@@ -12,9 +12,11 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Final
 
+from helios.errors import ExecutionError
 from ignition.kernels.cuda.compile import CompiledKernel, KernelRequest, compile
 
 # Requests below which another process costs more than it saves.
@@ -39,7 +41,8 @@ def compile_all(
     requests: Mapping[str, KernelRequest], architecture: str, advance: Callable[[int], None]
 ) -> dict[str, CompiledKernel]:
     """Every request compiled, by the names given; `advance` gets how many are done. Raises
-    ContractError as `compile` does."""
+    ContractError as `compile` does, and ExecutionError where a process that compiles is ended from
+    outside, as a system does that has no memory left."""
     workers = min(len(os.sched_getaffinity(0)), len(requests) // _FEW)
     if workers <= 1 and not any(request.function.is_gluon() for request in requests.values()):
         compiled = {}
@@ -51,14 +54,22 @@ def compile_all(
     # A fresh interpreter each: this one has threads, and a copy of it could wait for them for ever.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(workers, 1), mp_context=context, initializer=_end_quietly) as pool:
-        futures = {
-            pool.submit(_compile, _task(request), architecture): name
-            for name, request in requests.items()
-        }
         try:
+            futures = {
+                pool.submit(_compile, _task(request), architecture): name
+                for name, request in requests.items()
+            }
             for future in as_completed(futures):
                 found[futures[future]] = future.result()
                 advance(len(found))
+        except BrokenProcessPool as error:
+            pool.shutdown(cancel_futures=True)
+            raise ExecutionError(
+                "a process was ended before its kernel was done, for want of memory perhaps",
+                where="compiling kernels",
+                remedy="Free memory, or let fewer processors compile (`taskset -c 0` makes it"
+                " one kernel after another); what is compiled already isn't again",
+            ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
