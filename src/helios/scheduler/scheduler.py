@@ -216,7 +216,7 @@ class Scheduler:
         """The next round, or None where nothing can go on before a fence or an arrival. A planned
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
-        self.proceed()
+        self._fences.proceed()
         self._admit()
         outstanding = len(self._in_flight)
         planned = self._planner.plan(outstanding)
@@ -232,7 +232,7 @@ class Scheduler:
         if self._siblings:
             for progress in self._siblings.release():
                 residency.waiting.put(progress)
-        while True:
+        while residency.waiting:
             if residency.can_admit():
                 residency.admit()
             elif not residency.make_way():
@@ -261,7 +261,7 @@ class Scheduler:
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
-        self.proceed()
+        self._fences.proceed()
         flight = self._in_flight.popleft()
         program, _, _, tokens = flight.planned
         _, _, started_ns, completed_ns = completion
