@@ -240,13 +240,13 @@ class Scheduler:
 
     def look_ahead(self) -> PlannedRound | None:
         """While rounds run: the one that `plan` returns next, as far as it can be told, if nothing
-        happens but that they complete. Takes in what the last ones cost."""
-        self.costs.learn()
+        happens but that they complete."""
         return self._planner.look_ahead()
 
     def begin(self, planned: PlannedRound, sequence: int) -> None:
         """Notes that the runtime has taken the round as `sequence`."""
         advance(planned, sequence)
+        self.costs.learn()  # of what has completed; the launch didn't wait for it
         self._rounds += 1
         self._in_flight.append(InFlight(sequence, planned))
         count_submission(self.counters, planned, len(self._in_flight))

@@ -5,7 +5,7 @@ It holds no policy (that is the scheduler's), no device (that is the runtime's) 
 (`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
 nothing to do it sleeps in the channel. Between a round's completion and the next launch it does
-what that launch needs; what a client is told comes after it.
+what that launch needs and couldn't be done before; what a client is told comes after it.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ class ModelWorker:
     def _complete(self) -> None:
         """Waits for the oldest round and takes what came of it."""
         sequence, planned, timed = self._in_flight.popleft()
-        began = self._clock()
         self._look_ahead()
+        began = self._clock()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
             self._send()
@@ -219,10 +219,12 @@ class ModelWorker:
             self._trace("complete", sequence, ended, self._clock())
 
     def _look_ahead(self) -> None:
-        """Does what the next launch needs while a round runs, as far as it can be told by now: of
-        grammars' masks nothing can."""
+        """Does what the next launch needs while the only round runs, as far as it can be told by
+        now: of grammars' masks nothing can. With another one queued the device waits for nobody."""
+        if self._requests.constraints.any or not self._runtime.can_submit():
+            return
         ahead = self.scheduler.look_ahead()
-        if ahead is not None and not self._requests.constraints.any:
+        if ahead is not None:
             self._runtime.pack_ahead(ahead.round)
 
     # ------------------------------------------------------------ messages
