@@ -79,6 +79,7 @@ class Engine:
                 assert isinstance(event, TokensEmitted)
                 answers[event.request_id] += zip(event.tokens, event.logprobs, strict=True)
                 assert event.finish in (None, Finish.LIMIT)
+            self.scheduler.settle()
         self.scheduler.check_books()
         return [answers[request.request_id] for request in wanted]
 

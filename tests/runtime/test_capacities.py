@@ -12,7 +12,6 @@ from helios.runtime.capacities import (
     Capacities,
     available_nbytes,
     beside_cache_nbytes,
-    check_fits,
     choose_cache_pages,
     choose_request_slots,
     page_nbytes,
@@ -20,6 +19,7 @@ from helios.runtime.capacities import (
 )
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.memory_fit import check_fits
 from helios.runtime.selection import select
 from helios.wording import show_size
 from tests.contract.sample import sample_contract
@@ -132,11 +132,12 @@ def test_a_cache_of_its_own_size_is_refused_where_the_rest_doesn_t_fit(
     contract: PreparedContract, manifest: Manifest
 ) -> None:
     asked = Capacities(cache_nbytes=ONE_CONTEXT * PAGE_NBYTES)
-    plan = select(contract, manifest, asked, PLENTY).plan
-    with pytest.raises(
-        ContractError, match=r"with its weights, 9 B are available\. Free some, use"
-    ):
-        check_fits(plan, 9, asked, holds_weights=True)
+    selection = select(contract, manifest, asked, PLENTY)
+    said = (
+        r"with its weights, and 384 B of cache at the least: .* 9 B are available\. Free some, use"
+    )
+    with pytest.raises(ContractError, match=said):
+        check_fits(selection, 9, asked, holds_weights=True)
 
 
 @pytest.mark.parametrize(
@@ -172,35 +173,66 @@ def test_a_plan_resolves_every_size(manifest: Manifest) -> None:
     assert classes[BufferClass.STATE] == 3 * (128 + 24)
     assert classes[BufferClass.COMPLETION] == 2 * 4 * (48 + 4 + 4)
     assert classes[BufferClass.WORKSPACE] == manifest.workspace_nbytes
-    owned = sum(classes.values()) - WEIGHT_NBYTES
-    check_fits(plan, owned, Capacities())
-    with pytest.raises(ContractError, match=r"memory: .*5.2 KiB beside its weights"):
-        check_fits(plan, owned - 1, Capacities())
+
+
+def test_what_fits_to_the_byte_is_taken(contract: PreparedContract, manifest: Manifest) -> None:
+    asked = Capacities(request_slots=3, cache_nbytes=10 * PAGE_NBYTES)
+    selection = select(contract, manifest, asked, PLENTY)
+    owned = sum(selection.plan.nbytes_by_class().values()) - WEIGHT_NBYTES
+    check_fits(selection, owned, asked)
+    check_fits(selection, owned + WEIGHT_NBYTES, asked, holds_weights=True)
+    with pytest.raises(ContractError, match=r"memory: .*5.2 KiB beside its weights.* smaller"):
+        check_fits(selection, owned - 1, asked)
+    with pytest.raises(ContractError, match=r"memory: .*with its weights.* smaller cache"):
+        check_fits(selection, owned + WEIGHT_NBYTES - 1, asked, holds_weights=True)
 
 
 def test_a_cache_that_was_asked_for_and_doesn_t_fit_is_refused_with_what_is_left(
     contract: PreparedContract, manifest: Manifest
 ) -> None:
     asked = Capacities(cache_nbytes=999 << 40)
-    plan = select(contract, manifest, asked, 8 << 30).plan
+    selection = select(contract, manifest, asked, 8 << 30)
     with pytest.raises(ContractError) as refused:
-        check_fits(plan, 8 << 30, asked)
+        check_fits(selection, 8 << 30, asked)
     assert str(refused.value) == (
         "cache size: 999.00 TiB asked for, but of the 8.00 GiB of memory that are available the"
         " model leaves 8.00 GiB. Ask for 8191 MiB or less, or for a share of it, like"
         " --cache-memory 50%"
     )
     fitting = Capacities(cache_nbytes=8191 << 20)
-    check_fits(select(contract, manifest, fitting, 8 << 30).plan, 8 << 30, fitting)
+    check_fits(select(contract, manifest, fitting, 8 << 30), 8 << 30, fitting)
 
 
 def test_a_model_that_leaves_nothing_for_a_cache_is_refused_as_such(
     contract: PreparedContract, manifest: Manifest
 ) -> None:
     asked = Capacities(cache_nbytes=1 << 30)
-    plan = select(contract, manifest, asked, 8 << 30).plan
-    with pytest.raises(ContractError, match=r"memory: .*takes 1\.00 GiB beside its weights"):
-        check_fits(plan, 1 << 10, asked)
+    selection = select(contract, manifest, asked, 8 << 30)
+    said = r"memory: the model takes 4\.7 KiB beside its weights, and 384 B of cache at the least"
+    with pytest.raises(ContractError, match=said):
+        check_fits(selection, 1 << 10, asked)
+
+
+def test_where_no_cache_would_fit_a_smaller_one_is_no_remedy(
+    contract: PreparedContract, manifest: Manifest
+) -> None:
+    """What is left would itself be refused, as less than one context."""
+    long = replace(contract, max_context_tokens=1 << 20)
+    least = (1 << 18) * PAGE_NBYTES
+    needed = beside_cache_nbytes(manifest, 4) + least
+    for nbytes in (least, 1 << 40):
+        asked = Capacities(cache_nbytes=nbytes)
+        selection = select(long, manifest, asked, needed - 1)
+        with pytest.raises(ContractError) as refused:
+            check_fits(selection, needed - 1, asked, holds_weights=True)
+        assert str(refused.value) == (
+            f"memory: the model takes {show_size(needed - least)} with its weights, and 16.0 MiB of"
+            f" cache at the least: {show_size(needed)} in all; {show_size(needed - 1)} are"
+            " available. Free some, use a device with more, or ask for fewer requests"
+            " (--max-active)"
+        )
+    asked = Capacities(cache_nbytes=least)
+    check_fits(select(long, manifest, asked, needed), needed, asked, holds_weights=True)
 
 
 def test_a_count_that_was_not_chosen_is_refused(manifest: Manifest) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import PageTableView
 from helios.errors import ContractError, ExecutionError
+from helios.runtime import value_sources
 from helios.runtime.manifest import DType
 from helios.runtime.rounds import LaneWork
 from tests.runtime.binding_rules import KINDS, OPERATIONS, ROWS, brings, fits
@@ -234,6 +235,12 @@ def test_identity_and_geometry_are_supplied(source: ValueSource) -> None:
 @pytest.mark.parametrize("source", TOKENS, ids=by_name)
 def test_tokens_and_positions_are_supplied(source: ValueSource) -> None:
     every_way(source)
+
+
+@pytest.mark.clause("BIND-3")
+def test_positions_of_long_prompts_are_those_of_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_sources, "_FEW", 0)
+    every_way(ValueSource.PROMPT_POSITION)
 
 
 @pytest.mark.clause("BIND-4")

@@ -10,6 +10,7 @@ import pytest
 from helios.contract.enums import Indexing, Operation, ValueSource
 from helios.contract.model import PendingToken, ValueBinding
 from helios.errors import ContractError, ExecutionError
+from helios.runtime import value_sources
 from helios.runtime.manifest import DType
 from helios.runtime.rounds import LaneAdmission, LaneExtras, LaneWork, Proposal, SamplingParameters
 from tests.runtime.packing_bench import (
@@ -253,6 +254,20 @@ def test_a_round_that_doesn_t_fit_is_refused(
     packed = made(graph, bound(V.GENERATION, Ix.ACTIVE_ROW))
     with pytest.raises(ExecutionError, match=match):
         packed.packer.pack(0, 0, lanes)
+
+
+@pytest.mark.parametrize("few", [0, 512], ids=["as an array", "as a list"])
+@pytest.mark.parametrize("offset", [0, 3])
+def test_positions_that_no_element_holds_are_refused_however_many_they_are(
+    monkeypatch: pytest.MonkeyPatch, few: int, offset: int
+) -> None:
+    monkeypatch.setattr(value_sources, "_FEW", few)
+    packed = made(GRAPH, bound(V.PROMPT_POSITION, Ix.PACKED_TOKEN, offset=offset))
+    last = 2**31 - 1 - offset
+    packed.packer.pack(0, 0, [lane(0, tokens=(1, 2)), lane(3, start=last - 1, tokens=(1, 2))])
+    assert packed.elements("d0")[:4].tolist() == [offset, offset + 1, 2**31 - 2, 2**31 - 1]
+    with pytest.raises(ExecutionError, match=r"lane 1 \(slot 3, .* input d0: .*out of bounds"):
+        packed.packer.pack(0, 0, [lane(0, tokens=(1, 2)), lane(3, start=last, tokens=(1, 2))])
 
 
 MASKS = Staged(DType.U32, (ROWS, MASK_WORDS))

@@ -52,6 +52,7 @@ def serve(
             assert runtime.wait(sequence, 1000)
             for event in scheduler.complete(runtime.read(sequence)):
                 events.setdefault(event.request_id, []).append(event)
+            scheduler.settle()
             scheduler.check_books()
     return events, operations
 

@@ -14,6 +14,7 @@ from helios.runtime.capacities import Capacities, beside_cache_nbytes, page_nbyt
 from helios.runtime.inspection import memory_report
 from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.memory_fit import check_fits
 from helios.runtime.selection import Selection, select, selected_geometry
 from tests.model_parts import ModelParts, capture_tiny
 
@@ -221,3 +222,18 @@ def test_of_mixed_programs_those_up_to_the_first_that_covers_the_slots_serve(mod
     # They needn't take every slot: what doesn't fit decodes apart.
     manifest = replace(grown[1], programs=tuple(p for p in grown[1].programs if p is not large))
     assert batches(9, (grown[0], manifest)) == [2, 8]
+
+
+def test_the_cache_that_a_refusal_names_fits(model: Model) -> None:
+    """Live state rows lie in the cache's buffers, and what is asked for doesn't pay for them."""
+    live = 32 * PAGE_NBYTES
+    beside = beside_cache_nbytes(model[1], 32)
+    for left in (3 << 20, (3 << 20) - 1, (3 << 20) - live + 1, (3 << 20) - live):
+        available = beside + left
+        chosen = choose(model, available, cache_nbytes=1 << 30)
+        named = f"Ask for {left >> 20} MiB or less"
+        with pytest.raises(ContractError, match=named):
+            check_fits(chosen, available, Capacities(cache_nbytes=1 << 30), holds_weights=True)
+        asked = Capacities(cache_nbytes=left >> 20 << 20)
+        fitting = select(*model, asked, available)
+        check_fits(fitting, available, asked, holds_weights=True)

@@ -70,14 +70,18 @@ class Got:
 
 
 class Driver:
-    """A scheduler, its model and the answers by request id. Checks the books after every act."""
+    """A scheduler, its model and the answers by request id. Checks the books after every act. What
+    completions leave to be settled is `at_once`, or else where the worker does it."""
 
     def __init__(
         self,
         model: FakeModel | None = None,
         options: SchedulerOptions | None = None,
         tier: FakeTier | None = None,
+        *,
+        at_once: bool = True,
     ) -> None:
+        self.at_once = at_once
         self.model = model or FakeModel(geometry())
         self.tier = tier
         self.scheduler = Scheduler(self.model.geometry, options, tier)
@@ -120,6 +124,13 @@ class Driver:
         self.in_flight.pop(0)
         self.model.wait(sequence, 1000)
         self.take(self.scheduler.complete(self.model.read(sequence)))
+        if self.at_once:
+            self.settle()
+
+    def settle(self) -> None:
+        """Does what completions have left."""
+        self.scheduler.settle()
+        self.check()
 
     def take(self, events: list[Event]) -> None:
         for event in events:
@@ -158,6 +169,7 @@ class Driver:
         launched: list[str] = []
         while self.scheduler.can_plan() and (name := self.launch()) is not None:
             launched.append(name)
+        self.settle()
         if self.sequences:
             self.complete()
         elif self.tier is not None and any(not fetch.finished for fetch in self.tier.fetches):

@@ -41,6 +41,7 @@ class CacheMachine(RuleBasedStateMachine):
         mixed=st.booleans(),
         reuse=st.sampled_from([True, True, True, False]),
         tier_delay=st.sampled_from([None, None, 0, 2]),
+        at_once=st.booleans(),
     )
     def start(
         self,
@@ -54,6 +55,7 @@ class CacheMachine(RuleBasedStateMachine):
         mixed: bool,
         reuse: bool,
         tier_delay: int | None,
+        at_once: bool,
     ) -> None:
         self.driver: Driver = driver_of(
             history,
@@ -71,6 +73,7 @@ class CacheMachine(RuleBasedStateMachine):
             rows=rows,
             mixed=((8, 5),) if mixed else (),
         )
+        self.driver.at_once = at_once
         self.reuse = reuse
         self.requests: dict[int, Request] = {}
         self.may_fail: set[int] = set()
@@ -124,6 +127,8 @@ class CacheMachine(RuleBasedStateMachine):
     def launch(self) -> None:
         driver = self.driver
         launched = driver.launch()
+        if not (launched or driver.sequences):
+            driver.settle()
         fetching = driver.tier is not None and any(not f.finished for f in driver.tier.fetches)
         assert launched or driver.sequences or fetching or driver.scheduler.idle, "no way on"
         if launched:
@@ -154,6 +159,11 @@ class CacheMachine(RuleBasedStateMachine):
             if resident.progress.request.prefix_reuse:
                 computed = tuple(resident.progress.tokens[: resident.consumed])
                 self.computed[resident.hold.era].append(computed)
+
+    @precondition(lambda self: not self.driver.at_once)
+    @rule()
+    def settle(self) -> None:
+        self.driver.settle()
 
     @rule(turns=st.integers(1, 20))
     def several_turns(self, turns: int) -> None:

@@ -34,6 +34,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         frames=st.sampled_from([1, 2]),
         chunk=st.sampled_from([None, 1, 3, 8]),
         queue=st.integers(1, 8),
+        at_once=st.booleans(),
     )
     def start(
         self,
@@ -45,6 +46,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         frames: int,
         chunk: int | None,
         queue: int,
+        at_once: bool,
     ) -> None:
         self.driver = Driver(
             FakeModel(
@@ -60,6 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             SchedulerOptions(
                 prefill_chunk_tokens=chunk, frames_in_flight=frames, queue_capacity=queue
             ),
+            at_once=at_once,
         )
         self.requests: dict[int, Request] = {}
 
@@ -92,6 +95,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule()
     def launch(self) -> None:
         launched = self.driver.launch()
+        if not (launched or self.driver.sequences):
+            self.driver.settle()
         assert launched or self.driver.sequences or self.driver.scheduler.idle, "no way on"
 
     @precondition(lambda self: self.driver.model.queued)
@@ -112,6 +117,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.driver.cancel(request_id)
         if not ended:
             assert self.driver.got[request_id].finish is Finish.CANCELLED
+
+    @precondition(lambda self: not self.driver.at_once)
+    @rule()
+    def settle(self) -> None:
+        self.driver.settle()
 
     @rule(turns=st.integers(1, 6))
     def several_turns(self, turns: int) -> None:

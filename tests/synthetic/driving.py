@@ -111,6 +111,8 @@ class Serving:
         sequence = self._sequences.pop(0)
         self.runtime.wait(sequence, 1000)
         self._take(self.scheduler.complete(self.runtime.read(sequence)))
+        self.scheduler.settle()
+        self.scheduler.check_books()
 
     @property
     def rounds_in_flight(self) -> int:

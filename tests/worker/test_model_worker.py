@@ -28,6 +28,7 @@ from helios.worker.messages import (
 from helios.worker.model_worker import ModelWorker
 from tests.scheduler.driving import request
 from tests.scheduler.fake_model import FakeModel, alone, geometry, scores_alone
+from tests.scheduler.histories import PAGES
 
 Answer = Callable[[Sequence[FromWorker]], Sequence[ToWorker]]
 
@@ -135,6 +136,28 @@ def test_the_next_round_is_submitted_before_the_wait() -> None:
     # The prompt's first token is known before the request goes on.
     assert steps.index(("complete", 2)) < steps.index(("submit", 3))
     assert steps.index(("complete", 3)) < steps.index(("submit", 5))
+
+
+@pytest.mark.parametrize("limit", [1, 6])
+def test_tokens_are_sent_before_their_prompt_is_published_and_whoever_asks_finds_it_published(
+    limit: int,
+) -> None:
+    published: list[int] = []
+
+    def answer(messages: Sequence[FromWorker]) -> Sequence[ToWorker]:
+        if not any(isinstance(message, TokensEvent) for message in messages):
+            return ()
+        published.append(worker.scheduler.cache.counters.published_pages)
+        return [ReadStatistics()]
+
+    client = Client(submit(request(1, prompt=9, limit=limit)), answer=answer)
+    model = FakeModel(geometry(page_tokens=4, history=PAGES.rules))
+    worker = ModelWorker(model, client.channel)
+    worker.run()
+    assert published[0] == 0
+    told = [m.counters["pages_published"] for m in client.messages if isinstance(m, Statistics)]
+    assert told[0] == 2
+    assert worker.scheduler.settled
 
 
 def test_a_launch_comes_before_what_the_client_is_told() -> None:

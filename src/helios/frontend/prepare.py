@@ -33,6 +33,7 @@ from helios.runtime.rounds import SamplingParameters
 from helios.runtime.sampling_rules import SamplingRules
 from helios.runtime.scoring_rules import ScoringRules, scoring_fault
 from helios.scheduler.ranking import PRIORITIES
+from helios.token_ids import first_outside
 
 CHOICES_LIMIT: Final = 128  # answers to one question
 
@@ -210,8 +211,8 @@ class Preparer:
         check_types(options)
         if not tokens:
             raise RequestError("the prompt has no tokens", where=where, remedy="Send some text")
-        if min(tokens) < 0 or max(tokens) >= limits.input_tokens:
-            wrong = next(t for t in tokens if not 0 <= t < limits.input_tokens)
+        wrong = first_outside(tokens, limits.input_tokens)
+        if wrong is not None:
             raise RequestError(
                 f"token id {wrong} is not in the model's vocabulary",
                 where=where,

@@ -22,6 +22,7 @@ from helios.frontend.prefix_boundaries import boundaries
 from helios.frontend.prompt_inputs import TOOL_CHARACTERS_LIMIT, InputBounds, text_within
 from helios.frontend.template import ChatTemplate
 from helios.frontend.tokenizer import Tokenizer
+from helios.token_ids import whole_numbers
 
 # What a template reads of a conversation besides the client's variables, and what to do instead.
 _RESERVED: Final[Mapping[str, str]] = {
@@ -251,9 +252,10 @@ def _token_ids(prompt: Sequence[int]) -> list[int]:
         raise RequestError(
             f"is a {type(prompt).__name__}, neither text nor token ids", where="prompt"
         )
-    tokens = list(prompt)
-    if set(map(type, tokens)) == {int}:
-        return tokens
+    tokens = prompt if isinstance(prompt, list) else list(prompt)
+    plain = whole_numbers(tokens)
+    if plain is not None:
+        return plain
     for index, token in enumerate(tokens):
         if not isinstance(token, SupportsIndex) or isinstance(token, bool):
             raise RequestError(f"{token!r:.40} is no token id", where=f"prompt[{index}]")

@@ -17,7 +17,7 @@ from helios.contract.model import PreparedContract
 from helios.dataclass import dataclass
 from helios.runtime.checks.storage import pages_for
 from helios.runtime.device import AvailableMemory, MemoryPlan, PlannedBuffer
-from helios.runtime.manifest import BufferClass, LeadingCount, Manifest
+from helios.runtime.manifest import LeadingCount, Manifest
 from helios.runtime.state_rows import rows_per_request
 from helios.wording import counted, show_size
 
@@ -227,36 +227,6 @@ def plan_memory(manifest: Manifest, counts: Mapping[LeadingCount, int]) -> Memor
             refuse(f"buffers[{index}].leading", f"this Helios backs no {buffer.leading.name} yet")
         planned.append(PlannedBuffer(buffer, (count, *buffer.shape), count * buffer.nbytes))
     return MemoryPlan(tuple(planned), dict(counts), manifest.workspace_nbytes)
-
-
-def check_fits(
-    plan: MemoryPlan, available_nbytes: int, asked: Capacities, *, holds_weights: bool = False
-) -> None:
-    """Refuses a plan whose allocations (everything but the weights, where they are used in place)
-    the device doesn't have: a host's could succeed and fail only when they are touched."""
-    classes = plan.nbytes_by_class()
-    owned = sum(
-        nbytes
-        for kind, nbytes in classes.items()
-        if holds_weights or kind is not BufferClass.WEIGHT
-    )
-    if owned > available_nbytes:
-        counted_with = "with" if holds_weights else "beside"
-        left = available_nbytes - (owned - classes.get(BufferClass.CACHE, 0))
-        if asked.cache_nbytes is not None and left >= 1 << 20:
-            refuse(
-                "cache size",
-                f"{show_size(asked.cache_nbytes)} asked for, but of the"
-                f" {show_size(available_nbytes)} of memory that are available the model leaves"
-                f" {show_size(left)}",
-                f"Ask for {left >> 20} MiB or less, or for a share of it, like --cache-memory 50%",
-            )
-        refuse(
-            "memory",
-            f"the model takes {show_size(owned)} {counted_with} its weights,"
-            f" {show_size(available_nbytes)} are available",
-            MORE_MEMORY if left <= 0 else "Ask for fewer request slots or a smaller cache",
-        )
 
 
 def with_default_share(asked: Capacities, memory: AvailableMemory) -> Capacities:

@@ -18,7 +18,7 @@ from helios.core.weights import WeightMap
 from helios.errors import ExecutionError
 from helios.phases import Phases
 from helios.runtime.cache_content import CacheContent
-from helios.runtime.capacities import Capacities, check_fits, with_default_share
+from helios.runtime.capacities import Capacities, with_default_share
 from helios.runtime.completions import CompletionReader
 from helios.runtime.device import (
     FRAMES,
@@ -32,6 +32,7 @@ from helios.runtime.lanes import extras_of
 from helios.runtime.manifest import Manifest
 from helios.runtime.manifest_checks import check_manifest, check_modules, check_weights
 from helios.runtime.manifest_decoder import decode_manifest
+from helios.runtime.memory_fit import check_fits
 from helios.runtime.packing import Packer
 from helios.runtime.rounds import Completion, InFlight, LaneCompletion, Round
 from helios.runtime.selection import refuse_unsupported, select, selected_geometry
@@ -68,7 +69,7 @@ class ModelRuntime:
             selection = select(contract, manifest, capacities, memory.nbytes)
             refuse_unsupported(selection.programs)
             programs, plan = selection.programs, selection.plan
-            check_fits(plan, memory.nbytes, capacities, holds_weights=memory.holds_weights)
+            check_fits(selection, memory.nbytes, capacities, holds_weights=memory.holds_weights)
         self.contract = contract
         self._manifest = manifest
         self._device = device

@@ -23,7 +23,7 @@ from helios.runtime.capacities import (
     plan_memory,
     state_row_nbytes,
 )
-from helios.runtime.checks.storage import page_table_width
+from helios.runtime.checks.storage import page_table_width, pages_for
 from helios.runtime.device import FRAMES, MemoryPlan
 from helios.runtime.feedback import is_host_fed
 from helios.runtime.geometry import Geometry, ProgramInfo
@@ -60,7 +60,9 @@ _COPIED: Final = (
 @dataclass(frozen=True)
 class Selection:
     """What will be loaded: counts, programs in the manifest's order with the producers that they
-    wait for, and every buffer's size. `snapshot_nbytes` is that of one snapshot."""
+    wait for, and every buffer's size. `snapshot_nbytes` is that of one snapshot, `cache_nbytes`
+    that of pages and snapshots, `least_cache_nbytes` that of one context and of the snapshots that
+    were asked for."""
 
     request_slots: int
     speculative_width: int
@@ -70,6 +72,8 @@ class Selection:
     plan: MemoryPlan
     snapshots: int
     snapshot_nbytes: int
+    cache_nbytes: int
+    least_cache_nbytes: int
 
 
 def select(
@@ -92,6 +96,8 @@ def select(
     pages = choose_cache_pages(
         contract, manifest, slots, asked, available_nbytes, free, snapshots * snapshot
     )
+    page = page_nbytes(manifest)
+    one_context = pages_for(contract.max_context_tokens, contract.model.cache.page_tokens)
     counts = {LeadingCount.REQUEST_SLOTS: slots, LeadingCount.CACHE_PAGES: pages}
     if row:
         counts[LeadingCount.SNAPSHOT_ROWS] = StateRows(slots, snapshots, per_request).count
@@ -104,6 +110,8 @@ def select(
         plan=plan_memory(manifest, counts),
         snapshots=snapshots,
         snapshot_nbytes=snapshot,
+        cache_nbytes=pages * page + snapshots * snapshot,
+        least_cache_nbytes=one_context * page + (asked.snapshot_rows or 0) * snapshot,
     )
 
 

@@ -2,8 +2,8 @@
 
 Here is everything that is a number, or a few, for each round, lane or token: a table from
 `ValueSource` to a `Source`. Rows of many elements are in `array_sources`. Readers run on the hot
-path and return plain lists; they raise ValueError for a lane that lacks what they read.
-`checks.bindings` resolves, `value_writers` calls.
+path and return plain lists, or an array of what they compute themselves; they raise ValueError for
+a lane that lacks what they read. `checks.bindings` resolves, `value_writers` calls.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helios.contract.enums import Operation, ValueSource
 from helios.dataclass import dataclass
@@ -31,6 +32,7 @@ from helios.runtime.lanes import (
 from helios.runtime.rounds import LaneAdmission, LaneExtras, LaneWork
 from helios.runtime.value_bounds import Bounds
 
+_FEW: Final = 512  # tokens a lane, below which a list is made in less time than an array
 NONE: Final = -1  # no row, no token, no target: never shifted by an offset
 FILLER: Final = 0  # the token of a packed row that the device fills itself
 _SEED_WORD: Final = (1 << 32) - 1
@@ -86,15 +88,19 @@ def _seed_words(lanes: Sequence[LaneWork], _: Columns) -> list[tuple[int, int]]:
     return [(seed & _SEED_WORD, seed >> 32) for seed in seeds]
 
 
-def _positions(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
-    spans = (
-        range(lane.start, lane.start + length)
+def _positions(lanes: Sequence[LaneWork], columns: Columns) -> list[int] | NDArray[np.int64]:
+    spans = [
+        (lane.start, lane.start + length)
         for lane, length in zip(lanes, columns.lengths, strict=True)
-    )
-    return list(chain.from_iterable(spans))
+    ]
+    if columns.total < _FEW * len(lanes):
+        return list(chain.from_iterable(starmap(range, spans)))
+    return np.concatenate([np.arange(start, end) for start, end in spans])
 
 
-def _prompt_tokens(lanes: Sequence[LaneWork], columns: Columns) -> list[int]:
+def _prompt_tokens(lanes: Sequence[LaneWork], columns: Columns) -> Sequence[int]:
+    if len(lanes) == 1 and lanes[0].tokens:
+        return lanes[0].tokens
     tokens: list[int] = []
     for lane, length in zip(lanes, columns.lengths, strict=True):
         tokens.extend(lane.tokens or [FILLER] * length)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from helios.contract.enums import Indexing, ValueSource
 from helios.contract.model import ValueBinding
-from helios.runtime.array_rows import ArraySource
+from helios.runtime.array_rows import ArraySource, fitting
 from helios.runtime.array_sources import NEUTRAL
 from helios.runtime.checks.bindings import ELEMENT_TYPES, resolve, row_elements
 from helios.runtime.checks.places import Place
@@ -78,9 +78,16 @@ def staged_fill(
 
     def probe(lane: LaneWork, own: Columns) -> None:
         count = own.total if source.scope is Scope.TOKEN else 1
-        np.empty((count, *rows.shape[1:]), rows.dtype)[:] = source.read((lane,), own)
+        np.empty((count, *rows.shape[1:]), rows.dtype)[:] = _checked(
+            source.read((lane,), own), rows.dtype
+        )
 
     return Fill(binding.destination, _write(binding, source, rows, bounds.lanes), probe)
+
+
+def _checked(values: Any, element: np.dtype[Any]) -> Any:
+    """What a source has read, if it fits: numpy looks at lists by itself, and cuts arrays."""
+    return fitting(values, element) if isinstance(values, np.ndarray) else values
 
 
 def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:
@@ -127,7 +134,7 @@ def _write_packed(source: Source, rows: NDArray[Any]) -> Write:
         return write_repeated
 
     def write_tokens(lanes: Sequence[LaneWork], columns: Columns) -> None:
-        rows[: columns.total] = read(lanes, columns)
+        rows[: columns.total] = _checked(read(lanes, columns), rows.dtype)
 
     return write_tokens
 

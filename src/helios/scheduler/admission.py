@@ -13,6 +13,7 @@ from helios.runtime.sampling_rules import sampling_fault
 from helios.runtime.scoring_rules import scoring_fault
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
+from helios.token_ids import first_outside
 
 EOS_IDS = 16  # the state row's eos_ids
 
@@ -29,7 +30,7 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy="Ask for at least one token",
         )
-    if min(prompt) < 0 or max(prompt) >= geometry.input_tokens:
+    if first_outside(prompt, geometry.input_tokens) is not None:
         raise AdmissionError(
             f"the prompt has a token outside [0, {geometry.input_tokens})",
             where=where,

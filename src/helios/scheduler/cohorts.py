@@ -203,9 +203,9 @@ class Cohorts:
         start = resident.planned_consumed
         if resident.phase is not Phase.PREFILLING:  # preempted meanwhile
             return None
-        if residency.reach(resident) <= start and not residency.make_room(resident):
+        if residency.reach(resident, start + 1) <= start and not residency.make_room(resident):
             return None
-        end = min(start + tokens, resident.chunk_end, residency.reach(resident))
+        end = residency.reach(resident, min(start + tokens, resident.chunk_end))
         residency.cover(resident, end)
         progress = resident.progress
         scores, likeliest = progress.wants_scores, progress.scored_top_logprobs

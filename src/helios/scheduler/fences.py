@@ -3,11 +3,13 @@
 Every lane is checked before any state changes. A faulty lane fails its request, a faulty record
 all requests of its round, and nothing of theirs is published. A token of a request with host stops
 is reported at once, and what follows from it waits for the host's decision: `stop`, or `proceed`.
+Publishing and giving back are deferred: whoever is told of tokens doesn't wait for them.
 `Scheduler` is the caller.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import repeat
 from typing import Final
 
@@ -22,6 +24,7 @@ from helios.runtime.rounds import (
 )
 from helios.scheduler.completion import InFlight, goes_on, lane_fault, record_fault
 from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.events import Event, Finish, PromptScored, RequestFailed, TokensEmitted
 from helios.scheduler.live import LiveRequests
 from helios.scheduler.planned import ADMITTING, WITHOUT_RECORD, PlannedRound
@@ -54,6 +57,7 @@ class Fences:
         snapshots: Snapshots,
         live: LiveRequests,
         counters: SchedulerCounters,
+        deferred: Deferred,
     ) -> None:
         self._vocabulary_tokens = geometry.vocabulary_tokens
         self._windows = geometry.history.window_tokens > 0
@@ -62,6 +66,7 @@ class Fences:
         self._snapshots = snapshots
         self._live = live
         self._counters = counters
+        self._deferred = deferred
         self._undecided: list[_Accepted] = []
 
     def passed(self, flight: InFlight, completion: Completion) -> list[Event]:
@@ -100,8 +105,9 @@ class Fences:
                     self._undecided.append(accepted)
                 else:
                     self._follow(accepted)
+                continue
             if resident.phase is Phase.ENDING:
-                self._residency.settle(resident)
+                self._settle_later(resident)
         self._counters.output_tokens += sum(going)
         return events
 
@@ -137,7 +143,8 @@ class Fences:
         resident = undecided.resident
         resident.undecided = False
         self._live.retire(progress, Finish.STOP)
-        self._residency.end(resident, Ending.STOPPED)
+        self._residency.leave(resident, Ending.STOPPED)
+        self._settle_later(resident)
 
     def proceed(self) -> None:
         """The host has stopped whom it would: the others go on, or end as their rounds said."""
@@ -147,7 +154,6 @@ class Fences:
         for one in undecided:
             one.resident.undecided = False
             self._follow(one)
-            self._residency.settle(one.resident)
 
     def _follow(self, accepted: _Accepted) -> None:
         """What follows from an accepted lane besides its events."""
@@ -155,11 +161,23 @@ class Fences:
         if accepted.finish is not None:
             self._live.retire(resident.progress, accepted.finish)
             self._residency.finish(resident)
-        # Before the window slides on: what is published keeps what it needs.
         if work.tokens and work.sample:
-            self._publication.prompt_completed(resident)
+            self._deferred.add(resident, partial(self._prompt_completed, resident))
+            return
         if self._windows:
             self._residency.slide(resident)
+        if resident.phase is Phase.ENDING:
+            self._settle_later(resident)
+
+    def _prompt_completed(self, resident: Resident) -> None:
+        # Before the window slides on: what is published keeps what it needs.
+        self._publication.prompt_completed(resident)
+        self._residency.slide(resident)
+        self._residency.settle(resident)
+
+    def _settle_later(self, resident: Resident) -> None:
+        """The resident is ending, and this may have been its last fence."""
+        self._deferred.add(resident, partial(self._residency.settle, resident))
 
     # ------------------------------------------------------------ lanes
 
@@ -217,14 +235,18 @@ class Fences:
                 self._fail(resident, fault, events)
             if operation is Operation.SNAPSHOT:
                 if fault is None:
-                    self._snapshots.fence(resident, work)
-                else:
-                    self._snapshots.fault(work)
+                    self._deferred.add(resident, partial(self._saved, resident, work))
+                    continue
+                self._snapshots.fault(work)
             elif operation in ADMITTING:
                 resident.consumed = work.start
                 self._residency.cache.unpin_row(resident.hold)
             self._residency.settle(resident)
         return events
+
+    def _saved(self, resident: Resident, work: LaneWork) -> None:
+        self._snapshots.fence(resident, work)
+        self._residency.settle(resident)
 
     def _fail(self, resident: Resident, fault: str, events: list[Event]) -> None:
         """Fails a resident's request, unless it has had its last event; nothing more of it is

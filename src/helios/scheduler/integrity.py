@@ -16,6 +16,7 @@ from helios.errors import HeliosError
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
 
 if TYPE_CHECKING:
+    from helios.scheduler.deferred import Deferred
     from helios.scheduler.residency import Residency
 
 
@@ -51,10 +52,12 @@ def inspect(
     siblings: Iterable[Progress],
     in_flight: Sequence[Sequence[Resident]],
     rows: Iterable[int],
+    deferred: Deferred,
 ) -> IntegrityReport:
     """Looks at everything. `live` are the requests whose last event is to come, `siblings` those
     that wait for another one's prompt, `in_flight` the residents of each submitted round, `rows`
-    those taken for snapshots not yet published."""
+    those taken for snapshots not yet published, `deferred` what is still to be done for
+    residents."""
     rows = list(rows)
     cache = residency.cache
     violations = [
@@ -65,7 +68,7 @@ def inspect(
         *_fences(residency, in_flight),
     ]
     for resident in residency.residents:
-        violations += _resident(residency, resident)
+        violations += _resident(residency, resident, deferred)
     dump = _dump(residency, in_flight, rows) if violations else ""
     return IntegrityReport(tuple(violations), dump)
 
@@ -121,7 +124,7 @@ def _fences(residency: Residency, in_flight: Sequence[Sequence[Resident]]) -> li
     return found
 
 
-def _resident(residency: Residency, resident: Resident) -> list[str]:
+def _resident(residency: Residency, resident: Resident, deferred: Deferred) -> list[str]:
     """What must hold of each resident."""
     cache, hold = residency.cache, resident.hold
     places = len(resident.pages)
@@ -136,6 +139,7 @@ def _resident(residency: Residency, resident: Resident) -> list[str]:
             resident.rounds_in_flight > 0
             or resident.due_endpoint >= 0
             or resident.undecided
+            or resident in deferred
             or resident.phase is not Phase.ENDING,
             "it has ended and wasn't given back",
         ),

@@ -67,7 +67,7 @@ class AdmissionRounds:
         residency, endpoint = self._residency, resident.begins_at
         if resident not in residency.admitted:
             return False
-        if residency.reach(resident) < endpoint and not residency.make_room(resident):
+        if residency.reach(resident, endpoint) < endpoint and not residency.make_room(resident):
             return False
         residency.cover(resident, endpoint)
         return True

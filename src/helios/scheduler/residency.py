@@ -16,6 +16,7 @@ from helios.runtime.geometry import Geometry
 from helios.scheduler.admission import pages_to_admit, window_pages
 from helios.scheduler.cache import Match, PrefixCache
 from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.publication import Publication
 from helios.scheduler.ranking import Rank
 from helios.scheduler.requests import Ending, Phase, Progress, Resident
@@ -41,6 +42,7 @@ class Residency:
         publication: Publication,
         snapshots: Snapshots,
         counters: SchedulerCounters,
+        deferred: Deferred,
     ) -> None:
         self.slots = slots
         self.cache = cache
@@ -50,6 +52,7 @@ class Residency:
         self.admitted: list[Resident] = []
         self._publication = publication
         self._snapshots = snapshots
+        self._deferred = deferred
         self._page_tokens = geometry.page_tokens
         self._window_pages = window_pages(geometry)
         # The request that was last refused for want of pages, and the slack there was then.
@@ -145,10 +148,14 @@ class Residency:
 
     # ------------------------------------------------------------ pages
 
-    def reach(self, resident: Resident) -> int:
-        """The number of tokens that the resident's pages and those to be had could hold."""
-        cache = self.cache
-        return resident.covered + (cache.pages.free + cache.evictable_pages) * self._page_tokens
+    def reach(self, resident: Resident, tokens: int) -> int:
+        """How many of its first `tokens` tokens the resident's pages and those to be had could
+        hold."""
+        size, pages = self._page_tokens, self.cache.pages
+        if tokens <= resident.covered + pages.free * size:
+            return tokens
+        self._deferred.run()
+        return min(tokens, resident.covered + (pages.free + self.cache.evictable_pages) * size)
 
     def cover(self, resident: Resident, tokens: int) -> None:
         """Gives the resident the pages for its first `tokens` tokens; `reach` says how many can
@@ -158,8 +165,7 @@ class Residency:
             have = len(pages)
             self.cache.take(-(-tokens // self._page_tokens) - have, pages)
             resident.covered = len(pages) * self._page_tokens
-            for place in range(have, len(pages)):
-                resident.private[place] = pages[place]
+            resident.private.update(zip(range(have, len(pages)), pages[have:], strict=True))
 
     def slide(self, resident: Resident) -> None:
         """Gives back what lies before the window: no round in flight reads it any more, since all
@@ -178,6 +184,9 @@ class Residency:
         Nobody is preempted while pages are about to come back anyway, nor for a resident that has
         the highest rank itself: it waits and keeps its pages, until another one needs them.
         """
+        if self.cache.pages.free:
+            return True
+        self._deferred.run()
         while not self.cache.can_take(1):
             if self._anyone_leaving():
                 return False

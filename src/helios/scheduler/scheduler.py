@@ -4,7 +4,9 @@ Pure host code: it knows the geometry, not the device. The worker calls it in th
 turn: `submit` and `cancel` for what arrived; `plan` while `can_plan`, and `begin` for each round
 once the runtime has taken it; `complete` with the oldest round's completion. Planning needs the
 state at submission alone, so a second round can be planned while the first one runs. A request
-with `host_stops` may be ended by `stop` between `complete` and whatever is called next.
+with `host_stops` may be ended by `stop` between `complete` and whatever is called next. What a
+completion has left to be published or given back is done by `settle`, for which a moment is chosen
+where nobody waits, or by whatever depends on it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight
 from helios.scheduler.costs import CostModel
 from helios.scheduler.counters import SchedulerCounters
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
 from helios.scheduler.fences import Fences
 from helios.scheduler.fetching import Fetching
@@ -62,7 +65,8 @@ class Scheduler:
         if self._tier is not None:
             self.cache.listen(self._tier)
         publication = Publication(self.cache, reuse=reuse)
-        self._snapshots = Snapshots(geometry, self.cache, publication)
+        self._deferred = Deferred()
+        self._snapshots = Snapshots(geometry, self.cache, publication, self._deferred)
         self._residency = Residency(
             geometry,
             self.slots,
@@ -75,10 +79,17 @@ class Scheduler:
             publication,
             self._snapshots,
             self.counters,
+            self._deferred,
         )
         self._live = LiveRequests(self.counters)
         self._fences = Fences(
-            geometry, self._residency, publication, self._snapshots, self._live, self.counters
+            geometry,
+            self._residency,
+            publication,
+            self._snapshots,
+            self._live,
+            self.counters,
+            self._deferred,
         )
         self.costs = CostModel(self.counters.round_ran)
         self._planner = RoundPlanner(
@@ -120,6 +131,11 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether no request is live and nothing is held for one."""
         return not (self._residency.residents or self.waiting)
+
+    @property
+    def settled(self) -> bool:
+        """Whether completions have left nothing for `settle`."""
+        return not self._deferred
 
     # ------------------------------------------------------------ requests
 
@@ -173,6 +189,7 @@ class Scheduler:
         `finish`; none of its tokens are reported any more. What it holds comes back at its last
         fence. An unknown or ended request is ignored."""
         self.proceed()
+        self.settle()
         progress = self._live.find(request_id)
         if progress is None:
             return []
@@ -206,6 +223,12 @@ class Scheduler:
         the next completion do this by themselves."""
         self._fences.proceed()
 
+    def settle(self) -> None:
+        """Publishes and gives back what completions have left. Planning does this by itself where
+        somebody waits or pages are scarce; until it has been done, who has ended counts as
+        running."""
+        self._deferred.run()
+
     # ------------------------------------------------------------ rounds
 
     def can_plan(self) -> bool:
@@ -229,6 +252,8 @@ class Scheduler:
     def _admit(self) -> None:
         """Gives slots to those that can have one now."""
         residency = self._residency
+        if residency.waiting or self._siblings:
+            self._deferred.run()
         if self._siblings:
             for progress in self._siblings.release():
                 residency.waiting.put(progress)
@@ -262,6 +287,7 @@ class Scheduler:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
         self._fences.proceed()
+        self._deferred.run()
         flight = self._in_flight.popleft()
         program, _, _, tokens = flight.planned
         _, _, started_ns, completed_ns = completion
@@ -272,6 +298,7 @@ class Scheduler:
         """The device has failed: fails every live request and takes no more. Nothing is reused,
         so the rounds in flight are forgotten."""
         self.proceed()
+        self.settle()
         self.failure = message
         events: list[Event] = []
         for progress in self._live:
@@ -291,6 +318,7 @@ class Scheduler:
     def reset_cache(self) -> None:
         """Forgets everything published. Residents keep what they hold and publish nothing more
         until they are readmitted."""
+        self.settle()
         self.cache.clear()
         if self._tier is not None:
             self._residency.waiting.forget_content()
@@ -309,6 +337,7 @@ class Scheduler:
             self._siblings,
             [flight.planned.residents for flight in self._in_flight],
             self._snapshots.rows,
+            self._deferred,
         )
 
     def check_books(self) -> None:

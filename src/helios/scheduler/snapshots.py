@@ -11,6 +11,7 @@ from __future__ import annotations
 from helios.runtime.geometry import Geometry, Operation
 from helios.runtime.rounds import LaneWork
 from helios.scheduler.cache import NO_ROW, PrefixCache
+from helios.scheduler.deferred import Deferred
 from helios.scheduler.planned import PlannedRound, planned_round
 from helios.scheduler.publication import Publication
 from helios.scheduler.requests import Phase, Resident
@@ -19,11 +20,18 @@ from helios.scheduler.requests import Phase, Resident
 class Snapshots:
     """`rows` are those taken for snapshots that aren't published yet."""
 
-    def __init__(self, geometry: Geometry, cache: PrefixCache, publication: Publication) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        cache: PrefixCache,
+        publication: Publication,
+        deferred: Deferred,
+    ) -> None:
         self._rules = geometry.history
         self._page_tokens = geometry.page_tokens
         self._cache = cache
         self._publication = publication
+        self._deferred = deferred
         self._programs = geometry.of(Operation.SNAPSHOT) if self._rules.restores else ()
         self._due: list[Resident] = []
         self.rows: set[int] = set()
@@ -71,6 +79,8 @@ class Snapshots:
         self.drop(resident)
         if not self.pays(resident, endpoint):
             return False
+        if not self._cache.rows.can_take():
+            self._deferred.run()
         row = self._cache.take_row()
         if row == NO_ROW:
             return False

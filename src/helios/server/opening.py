@@ -29,7 +29,6 @@ def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
     from helios.runtime.capacities import (
         Capacities,
         available_nbytes,
-        check_fits,
         choose_request_slots,
     )
 
@@ -38,6 +37,7 @@ def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
     if asked == Capacities(request_slots=asked.request_slots):
         return
     # Only who asks for more than slots pays for reading the manifest.
+    from helios.runtime.memory_fit import check_fits
     from helios.runtime.selection import refuse_unsupported, select
     from helios.runtime.targets import (
         CUDA,
@@ -55,4 +55,4 @@ def _check_capacities(core: OpenedCore, options: WorkerOptions) -> None:
     for manifest, _ in ranks_by_manifest(manifests):
         selection = select(core.contract, manifest, asked, available)
         refuse_unsupported(selection.programs)
-        check_fits(selection.plan, available, asked)
+        check_fits(selection, available, asked)

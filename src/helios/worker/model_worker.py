@@ -5,7 +5,8 @@ It holds no policy (that is the scheduler's), no device (that is the runtime's) 
 (`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
 nothing to do it sleeps in the channel. Between a round's completion and the next launch it does
-what that launch needs and couldn't be done before; what a client is told comes after it.
+what that launch needs and couldn't be done before; what a client is told comes after it, and what
+nobody waits for last.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _WAIT_MS: Final = 100
 _QUIET_MS: Final = 200
 # Arrivals are looked at this often while something else than a round is waited for.
 _OTHER_WAIT_MS: Final = 2
+# So long those that have been told of their tokens may go on undisturbed.
+_TOLD_WAIT_MS: Final = 1
 
 
 class Runtime(Protocol):
@@ -153,7 +156,12 @@ class ModelWorker:
         self._launch()
         self._send()
         if self._in_flight:
+            scheduler.settle()
             self._complete()
+        elif not scheduler.settled:
+            # A client in this process has been told and wants the interpreter: it goes first.
+            self._take(self._channel.receive(block=True, timeout_ms=_TOLD_WAIT_MS))
+            scheduler.settle()
         elif not scheduler.idle:
             scheduler.wait_for_content(_OTHER_WAIT_MS)
         elif held:
@@ -239,6 +247,7 @@ class ModelWorker:
                 case Cancel():
                     self._outgoing += self._requests.cancel(message.request_id)
                 case ReadStatistics():
+                    self.scheduler.settle()
                     self._outgoing.append(
                         statistics(
                             self.scheduler,
@@ -254,6 +263,7 @@ class ModelWorker:
                     self._books_changed = True
                     self._outgoing.append(PrefixCacheReset())
                 case ReadProgress():
+                    self.scheduler.settle()  # who has had the last answer isn't worked for
                     self._outgoing.append(self._progress())
                 case Shutdown():
                     self._end()

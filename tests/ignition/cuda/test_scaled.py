@@ -16,11 +16,11 @@ from tests.ignition.cuda.test_model_kernels import check
 from tests.native import layer_cases
 from tests.native.code_cases import every_code
 from tests.native.harness import Case
-from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing
+from tests.native.packings import BF16_FORMAT, F32_FORMAT, Packing, to_bf16
 
 pytest.importorskip("triton", reason=WITHOUT_TRITON)
 
-from ignition.kernels.cuda.scaled_tiles import tile
+from ignition.kernels.cuda.scaled_tiles import parts, tile
 from tests.ignition.cuda.scaled_variants import VARIANTS
 
 Build = Callable[[np.random.Generator, Packing], Case]
@@ -50,7 +50,13 @@ PRODUCTS: dict[str, Build] = {
     "silu": partial(silu, rows=9, capacity=9, width=64, outputs=96),
     "silu_f32": partial(silu, rows=40, capacity=41, width=192, outputs=40, out_format=F32_FORMAT),
     "silu_many": partial(silu, rows=130, capacity=131, width=144, outputs=72),
+    # Reductions in parts: of five blocks and four, of three, with few rows and with many.
+    "parts": partial(linear, rows=3, capacity=5, width=1040, outputs=72, bias=1),
+    "parts_add": partial(linear, rows=33, capacity=40, width=1536, outputs=64, accumulate=1),
+    "parts_many": partial(linear, rows=130, capacity=140, width=1040, outputs=72, bias=1),
+    "parts_silu": partial(silu, rows=20, capacity=20, width=1536, outputs=40),
 }
+PARTS = {"parts": 2, "parts_add": 4, "parts_many": 2, "parts_silu": 4}
 PACKINGS = [Packing.ROWS_Q8, Packing.ROWS_FP8]
 
 
@@ -96,15 +102,47 @@ def test_large_tiles_do_what_small_ones_do(variant: str, name: str, packing: Pac
     check(case, run(case, lowering=f"tests.ignition.cuda.scaled_variants:{variant}"))
 
 
-def test_every_number_of_rows_has_a_tile_and_large_ones_where_they_fill_a_gpu() -> None:
-    for outputs in (64, 1000, 151_936):
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_have_one_order_in_ctas_of_their_own_and_in_one(name: str) -> None:
+    """Products of whole numbers are exact in any order, so that only scales are rounded."""
+    rng = np.random.default_rng(len(name))
+    case = PRODUCTS[name](rng, Packing.ROWS_Q8)
+    x = case.operands["x"]
+    numbers = rng.integers(-4, 5, x.size // 2).astype(np.float32)
+    case = case.with_operands(x=to_bf16(numbers).view(np.uint8).reshape(x.shape))
+    outputs = case.integers["outputs"] * (2 if name == "parts_silu" else 1)
+    assert parts(outputs, case.integers["width"]) == PARTS[name]
+    chosen = run(case)["out"].tobytes()
+    for variant in VARIANTS:
+        other = run(case, lowering=f"tests.ignition.cuda.scaled_variants:{variant}")
+        assert other["out"].tobytes() == chosen, variant
+    whole = run(case, lowering="tests.ignition.cuda.scaled_variants:whole")
+    assert whole["out"].tobytes() != chosen
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("outputs", [64, 1000, 4096, 6144, 151_936])
+def test_every_number_of_rows_has_a_tile_that_fits(outputs: int, fp8: bool) -> None:
+    for width in (64, 576, 4096, 14_336):
         for rows in (1, 16, 17, 33, 64, 65, 128, 129, 8192):
-            chosen = tile(rows, outputs)
+            chosen = tile(rows, outputs, width, 132, fp8=fp8)
             assert chosen.count(rows, outputs) * chosen.rows * chosen.outputs >= rows * outputs
             assert chosen.stages * 128 * (chosen.outputs + 2 * chosen.rows) <= 230_000
             assert chosen.rows >= min(rows, 64)
-    assert tile(8192, 6144) == VARIANTS["large"]
-    assert tile(512, 1024) != VARIANTS["large"]
+            assert not chosen.apart or (rows <= 128 and parts(outputs, width) > 1)
+
+
+@pytest.mark.parametrize("width", [16, 384, 1040, 3072, 14_336, 100_000])
+def test_no_part_is_empty(width: int) -> None:
+    blocks = -(-width // 128)
+    for outputs in (16, 576, 4096, 6144, 28_672):
+        count = parts(outputs, width)
+        assert (count - 1) * -(-blocks // count) < blocks
+
+
+def test_parts_are_where_few_rows_wait_for_their_chains() -> None:
+    assert [parts(*shape) for shape in ((4096, 14_336), (6144, 4096), (1024, 3072))] == [8, 4, 8]
+    assert [parts(*shape) for shape in ((28_672, 4096), (6144, 1024), (960, 576))] == [1, 1, 1]
 
 
 def test_what_a_gpu_has_not_is_refused() -> None:

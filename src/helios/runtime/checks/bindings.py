@@ -6,6 +6,7 @@ before anything is loaded (`manifest_checks`), and again by `packing` for the se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from helios.runtime.array_rows import ArraySource, Destined, refuse_operation
 from helios.runtime.array_sources import ARRAYS
 from helios.runtime.checks.deltas import DELTAS, check_delta
 from helios.runtime.checks.places import Place
+from helios.runtime.lanes import Columns
 from helios.runtime.manifest import (
     Buffer,
     DeltaDestination,
@@ -25,6 +27,7 @@ from helios.runtime.manifest import (
     Manifest,
     Program,
 )
+from helios.runtime.rounds import LaneWork
 from helios.runtime.state_rows import StateRows, rows_per_request
 from helios.runtime.value_bounds import Bounds, bounds_of
 from helios.runtime.value_sources import NONE, SOURCES, Read, Scope, Source, eos_rows
@@ -195,7 +198,14 @@ def _shifted(source: Source, offset: int) -> Read:
         return lambda lanes, columns: [
             value if value == NONE else value + offset for value in read(lanes, columns)
         ]
-    return lambda lanes, columns: [value + offset for value in read(lanes, columns)]
+
+    def shifted(lanes: Sequence[LaneWork], columns: Columns) -> Any:
+        values = read(lanes, columns)
+        if isinstance(values, np.ndarray):
+            return values + offset
+        return [value + offset for value in values]
+
+    return shifted
 
 
 def _check_scope(scope: Scope, binding: ValueBinding, at: Place) -> None:

@@ -34,8 +34,9 @@ class PagePool:
     def take(self, count: int, held: list[int]) -> None:
         """Moves `count` free pages to the end of `held`; ask `can_take` first."""
         assert self.can_take(count), "pages taken without asking can_take"
-        for _ in range(count):
-            held.append(self._free.pop())
+        if count:
+            held.extend(reversed(self._free[-count:]))
+            del self._free[-count:]
 
     def give_back(self, held: list[int]) -> None:
         """Moves every page of `held` back to the free ones and empties `held`."""

@@ -18,16 +18,24 @@ def extend(
     that are the tree's now, pages that it has already)."""
     moved: list[int] = []
     kept: list[int] = []
-    for index in range(hold.depth, len(pages)):
-        page = pages[index]
-        assert page != NO_PAGE or store.rules.window_tokens, "a page is missing without windows"
-        parent = hold.path[-1] if hold.path else store.tree.root(hold.identity)
-        child, taken = store.put(parent, _page_tokens(store, tokens, index), page)
+    depth, whole, size = hold.depth, len(pages), store.pages.page_tokens
+    if depth >= whole:
+        return moved, kept
+    path, first, put, windows = hold.path, hold.first, store.put, store.rules.window_tokens
+    node = path[-1] if path else store.tree.root(hold.identity)
+    node.tips -= bool(path)
+    # The same iterator page by page: zip makes the tuples without slices.
+    for page_tokens in zip(*[iter(tokens[depth * size : whole * size])] * size, strict=True):
+        page = pages[depth]
+        assert page != NO_PAGE or windows, "a page is missing without windows"
+        node, taken = put(node, page_tokens, page, pins=depth >= first)
         if taken:
             moved.append(page)
         elif page != NO_PAGE:
             kept.append(page)
-        _step(store, hold, child)
+        path.append(node)
+        depth += 1
+    node.tips += 1
     return moved, kept
 
 

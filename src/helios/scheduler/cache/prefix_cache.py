@@ -245,7 +245,7 @@ class PrefixCache:
         """Makes up to `pages` published pages free, those that were used longest ago first; never
         what is held nor, without windows, what leads to a page that is there. Snapshots that need
         an evicted page go with it."""
-        return self.store.evict(pages)
+        return list(map(Evicted._make, self.store.evict(pages)))
 
     def listen(self, listener: CacheListener) -> None:
         """Tells a second tier of what is published and evicted from now on."""

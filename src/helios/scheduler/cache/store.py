@@ -15,7 +15,7 @@ from helios.scheduler.cache.matching import first_page
 from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.rows import RowPool
 from helios.scheduler.cache.tree import NO_PAGE, PrefixNode, PrefixTree, Snapshot
-from helios.scheduler.cache.values import CacheCounters, CacheListener, Evicted
+from helios.scheduler.cache.values import CacheCounters, CacheListener
 
 
 class PrefixStore:
@@ -72,16 +72,18 @@ class PrefixStore:
         return {node for node, count in pins.items() if node.pins == count and node.page != NO_PAGE}
 
     def put(
-        self, parent: PrefixNode, tokens: tuple[int, ...], page: int
+        self, parent: PrefixNode, tokens: tuple[int, ...], page: int, *, pins: bool
     ) -> tuple[PrefixNode, bool]:
-        """The child of these tokens, and whether `page` became its page: it did unless the child
-        has one already. An unpinned page is evictable at once."""
-        child = parent.children.get(tokens)
+        """The child of these tokens, pinned once more where the caller `pins` it, and whether
+        `page` became its page: it did unless the child has one already. An unpinned page is
+        evictable at once."""
+        # Most parents have no child yet, and then the tokens needn't be hashed to look for one.
+        child = parent.children.get(tokens) if parent.children else None
         if child is None:
             child = self.tree.grow(parent, tokens, NO_PAGE)
-        elif child.page != NO_PAGE:
-            return child, False
-        if page == NO_PAGE:
+        if pins:
+            self.pin(child)
+        if page == NO_PAGE or child.page != NO_PAGE:
             return child, False
         child.page = page
         self.changes += 1
@@ -91,25 +93,35 @@ class PrefixStore:
             self.listener.page_published(child)
         return child, True
 
-    def evict(self, count: int) -> list[Evicted]:
+    def evict(self, count: int) -> list[tuple[int, PrefixNode]]:
         """Makes up to `count` unpinned pages free, least recently used first, and drops the
-        snapshots on their nodes that need them."""
-        evicted: list[Evicted] = []
-        while len(evicted) < count and self.unpinned_pages:
-            node, _ = self.unpinned_pages.popitem(last=False)
-            assert self.rules.window_tokens or not node.children, "an ancestor was evicted"
-            evicted.append(Evicted(node.page, node))
-            if self.listener is not None:
-                self.listener.page_evicted(node)
-            self._free(node)
-            for snapshot in list(node.snapshots):
-                if not snapshot.pins and self.first_page(snapshot.endpoint) < node.depth:
-                    self.drop(snapshot)
-            self.tree.prune(node)
+        snapshots on their nodes that need them; the pages and whose they were."""
+        evicted: list[tuple[int, PrefixNode]] = []
+        unpinned, listener, put, prune = (
+            self.unpinned_pages, self.listener, self.pages.put, self.tree.prune,
+        )  # fmt: skip
+        windows = self.rules.window_tokens
+        for _ in range(min(count, len(unpinned))):
+            node, _ = unpinned.popitem(last=False)
+            assert windows or not node.children, "an ancestor was evicted"
+            if listener is not None:
+                listener.page_evicted(node)
+            page, node.page = node.page, NO_PAGE
+            evicted.append((page, node))
+            put(page)
+            if node.snapshots:
+                self._drop_needing(node)
+            prune(node)
         if evicted:
             self.changes += 1
             self.counters.evicted_pages += len(evicted)
         return evicted
+
+    def _drop_needing(self, node: PrefixNode) -> None:
+        """Drops the snapshots on a node that need its page."""
+        for snapshot in list(node.snapshots):
+            if not snapshot.pins and self.first_page(snapshot.endpoint) < node.depth:
+                self.drop(snapshot)
 
     def _free(self, node: PrefixNode) -> None:
         self.pages.put(node.page)

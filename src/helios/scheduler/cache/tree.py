@@ -94,8 +94,11 @@ class PrefixTree:
                 if self._roots.get(node.identity) is node:
                     del self._roots[node.identity]
                 return
-            if parent.children.get(node.tokens) is node:
-                del parent.children[node.tokens]
+            children = parent.children
+            if len(children) == 1 and next(iter(children.values())) is node:
+                children.clear()  # an only child's tokens needn't be hashed
+            elif children.get(node.tokens) is node:
+                del children[node.tokens]
             node = parent
 
     def clear(self) -> None:

@@ -3,7 +3,7 @@ came to. Data only; `PrefixCache` makes and changes them."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from helios.dataclass import dataclass
 from helios.scheduler.cache.rows import NO_ROW
@@ -67,8 +67,7 @@ class Published:
     row_taken: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(NamedTuple):
     """A page that was evicted, and its former place, with the tokens that lead to it."""
 
     page: int

@@ -9,7 +9,15 @@ from helios.kernels.catalogue import CODE_ROW_MULTIPLE
 from helios.schema import execution_pb2 as pb
 from ignition.kernels.cuda import scaled, scaled_tiles
 from ignition.kernels.cuda.compile import KernelRequest
-from ignition.kernels.cuda.launches import Argument, At, CatalogueLaunch, CudaKernel, TensorMap
+from ignition.kernels.cuda.launches import (
+    Argument,
+    At,
+    CatalogueLaunch,
+    Counters,
+    CudaKernel,
+    Scratch,
+    TensorMap,
+)
 
 PACKINGS: Final = frozenset({pb.PACKING_ROWS_Q8, pb.PACKING_ROWS_FP8})
 _GROUP: Final = 8  # row tiles that pass over the weights together; decides no bits
@@ -30,15 +38,21 @@ def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> C
             where=launch.kernel,
             remedy=f"Their width is a multiple of {CODE_ROW_MULTIPLE}",
         )
-    chosen = scaled_tiles.tile(at["capacity"], outputs)
+    fp8 = at["packing"] == pb.PACKING_ROWS_FP8
+    processors = launch.architecture.processors
+    chosen = scaled_tiles.tile(at["capacity"], outputs, width, processors, fp8=fp8)
+    parts = scaled_tiles.parts(outputs, width)
+    tiles = chosen.count(at["capacity"], outputs)
+    apart = tiles if chosen.apart else 0
     bias = "bias" in launch.operands
     request = KernelRequest(
         scaled.project_scaled,
         {"rows": "*i32", "x": f"tensordesc<bf16[{chosen.rows}, 128]>"}
         | {"w": f"tensordesc<u8[{chosen.outputs}, 128]>", "weight": "*u8"}
-        | {"bias": "*fp32", "out": out},
+        | {"bias": "*fp32", "out": out, "partials": "*fp32", "arrivals": "*i32"},
         {"N": outputs, "K": width, "BN": chosen.outputs, "BM": chosen.rows, "GROUP": _GROUP}
-        | {"FP8": at["packing"] == pb.PACKING_ROWS_FP8, "EPILOGUE": epilogue, "BIAS": bias}
+        | {"PARTS": parts, "APART": chosen.apart}
+        | {"FP8": fp8, "EPILOGUE": epilogue, "BIAS": bias}
         | {"SETTLED": "rows" in launch.settled},
         chosen.warps,
         chosen.stages,
@@ -50,6 +64,10 @@ def project(launch: CatalogueLaunch, outputs: int, epilogue: int, out: str) -> C
         "weight": At("weight"),
         "bias": At("bias" if bias else "out"),  # without one nothing looks there
         "out": At("out"),
+        "partials": Scratch(
+            "partials", pb.DTYPE_F32, (max(1, parts * apart * chosen.outputs * chosen.rows),)
+        ),
+        "arrivals": Counters(max(1, apart)),
     }
-    grid = (chosen.count(at["capacity"], outputs), 1, 1)
+    grid = (tiles, parts if chosen.apart else 1, 1)
     return CudaKernel(request, grid, values, settled=launch.settled & {"rows"})
