@@ -76,7 +76,9 @@ def child(arguments: argparse.Namespace) -> None:
     print(json.dumps(results))
 
 
-def load(core: Any, target: str, round_ns: int, *, standin: bool) -> Any:
+def load(
+    core: Any, target: str, round_ns: int, *, standin: bool, cache_nbytes: int = 1 << 26
+) -> Any:
     """A runtime of the core: on the machine's device, or over the stand-in driver."""
     from helios.runtime.model_runtime import Capacities, ModelRuntime
     from helios.runtime.targets import deployed_rank, read_manifest, read_modules
@@ -89,7 +91,7 @@ def load(core: Any, target: str, round_ns: int, *, standin: bool) -> Any:
     manifest = read_manifest(core, rank)
     device = ScriptedCudaDevice(core.contract, manifest, read_modules(core, rank), round_ns)
     weights = {name: core.map_weights(name, verify=False).content for name in rank.weight_resources}
-    asked = Capacities(cache_nbytes=1 << 26)
+    asked = Capacities(cache_nbytes=cache_nbytes)
     return ModelRuntime(core.contract, manifest, weights, device, asked)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -268,6 +271,15 @@ def test_positions_that_no_element_holds_are_refused_however_many_they_are(
     assert packed.elements("d0")[:4].tolist() == [offset, offset + 1, 2**31 - 2, 2**31 - 1]
     with pytest.raises(ExecutionError, match=r"lane 1 \(slot 3, .* input d0: .*out of bounds"):
         packed.packer.pack(0, 0, [lane(0, tokens=(1, 2)), lane(3, start=last, tokens=(1, 2))])
+
+
+@pytest.mark.parametrize("kind", [list, tuple, partial(array, "i")], ids=["list", "tuple", "array"])
+def test_tokens_are_staged_and_refused_alike_whatever_holds_them(kind: Any) -> None:
+    packed = made(GRAPH, bound(V.PROMPT_TOKEN, Ix.PACKED_TOKEN), to=Staged(DType.I8, (ROWS,)))
+    packed.packer.pack(0, 0, [lane(3, tokens=kind([5, 90, 0]))])
+    assert packed.staging["d0", 0][:3].tolist() == [5, 90, 0]
+    with pytest.raises(ExecutionError, match=r"lane 0 \(slot 3, .* input d0"):
+        packed.packer.pack(0, 0, [lane(3, tokens=kind([5, 128, 0]))])
 
 
 MASKS = Staged(DType.U32, (ROWS, MASK_WORDS))

@@ -6,6 +6,7 @@ values and assigns slices. Called by `packing`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -87,7 +88,10 @@ def staged_fill(
 
 def _checked(values: Any, element: np.dtype[Any]) -> Any:
     """What a source has read, if it fits: numpy looks at lists by itself, and cuts arrays."""
-    return fitting(values, element) if isinstance(values, np.ndarray) else values
+    if not isinstance(values, np.ndarray | array):
+        return values
+    read = np.asarray(values)
+    return read if np.can_cast(read.dtype, element) else fitting(read, element)
 
 
 def _write(binding: ValueBinding, source: Source, rows: NDArray[Any], batch_capacity: int) -> Write:

@@ -6,6 +6,8 @@ A request that could be served once others have ended isn't refused: it waits.
 
 from __future__ import annotations
 
+from array import array
+
 from helios.errors import AdmissionError
 from helios.runtime.geometry import Geometry
 from helios.runtime.grammar_rules import REMEDY, UNSUPPORTED
@@ -13,13 +15,14 @@ from helios.runtime.sampling_rules import sampling_fault
 from helios.runtime.scoring_rules import scoring_fault
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
-from helios.token_ids import first_outside
+from helios.token_ids import packed
 
 EOS_IDS = 16  # the state row's eos_ids
 
 
-def check_request(request: Request, geometry: Geometry) -> None:
-    """Raises AdmissionError where no wait could make room for the request or it is malformed."""
+def check_request(request: Request, geometry: Geometry) -> array[int]:
+    """The prompt, packed. Raises AdmissionError where no wait could make room for the request or it
+    is malformed."""
     prompt = request.prompt
     where = f"request {request.request_id}"
     if not prompt:
@@ -30,7 +33,8 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy="Ask for at least one token",
         )
-    if first_outside(prompt, geometry.input_tokens) is not None:
+    tokens = packed(prompt, geometry.input_tokens)
+    if tokens is None:
         raise AdmissionError(
             f"the prompt has a token outside [0, {geometry.input_tokens})",
             where=where,
@@ -81,6 +85,7 @@ def check_request(request: Request, geometry: Geometry) -> None:
             where=where,
             remedy="Shorten the request or give the server more cache memory",
         )
+    return tokens
 
 
 def can_reuse(geometry: Geometry) -> bool:

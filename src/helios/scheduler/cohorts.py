@@ -213,7 +213,7 @@ class Cohorts:
             resident.slot,
             resident.generation,
             start,
-            resident.progress.tokens[start:end],
+            progress.chunk(start, end),
             end == resident.prompt_tokens,
             resident.pages,
             targets=_targets(resident, start, end) if scores else (),

@@ -6,6 +6,8 @@ request becomes resident again as a new `Resident` whose prompt holds the tokens
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import field
 from enum import Enum, auto
 
@@ -49,6 +51,10 @@ class Request:
         return len(self.prompt) + self.output_limit - 1
 
 
+def _nothing_packed() -> array[int]:
+    return array("i")
+
+
 @dataclass(slots=True, eq=False)
 class Progress:
     """A live request: `tokens` are its prompt, what it has emitted, and what it will have because
@@ -56,7 +62,8 @@ class Progress:
     precedes, and preemption keeps it. `reused` are the prompt tokens that its first admission found
     in the cache, −1 before it. `scores` are the logprobs of tokens that aren't sampled, as far as
     they are wanted and known; `ranks` and `likeliest`, of programs that report them, go with them.
-    Who shares the place of a live request `rides`: it takes none of its own in the queue."""
+    Who shares the place of a live request `rides`: it takes none of its own in the queue. `packed`
+    is the prompt once more, as it is staged."""
 
     request: Request
     rank: Rank
@@ -68,6 +75,11 @@ class Progress:
     likeliest: list[Alternatives] = field(default_factory=list)
     rides: bool = False
     forced: int = 0
+    packed: array[int] = field(default_factory=_nothing_packed)
+
+    def chunk(self, start: int, end: int) -> Sequence[int]:
+        """Those of its tokens for a lane that consumes them."""
+        return (self.packed if end <= len(self.packed) else self.tokens)[start:end]
 
     @property
     def is_pending(self) -> bool:

@@ -11,6 +11,7 @@ where nobody waits, or by whatever depends on it.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 
 from helios.errors import AdmissionError, ExecutionError
@@ -149,25 +150,26 @@ class Scheduler:
                 remedy="Start the server again",
             )
         try:
-            self._check(request)
+            packed = self._check(request)
         except AdmissionError:
             self.counters.rejected += 1
             raise
         self._arrivals += 1
         rank = rank_of(self._rounds, request.priority, self._arrivals)
-        progress = Progress(request, rank, list(request.prompt))
+        progress = Progress(request, rank, list(request.prompt), packed=packed)
         self._live.add(progress)
         if not self._siblings.hold(progress):
             self._residency.waiting.put(progress)
 
-    def _check(self, request: Request) -> None:
-        check_request(request, self.geometry)
+    def _check(self, request: Request) -> array[int]:
+        packed = check_request(request, self.geometry)
         # Over queue and slots together, too: who was preempted waits beside the queue.
         leads = self._live.check(request, self.options.queue_limit + self.slots.slots)
         if leads and not self.has_room():
             text = f"{self._residency.waiting.pending} requests wait for a slot already"
             where = f"request {request.request_id}"
             raise AdmissionError(text, where=where, remedy="Try again later")
+        return packed
 
     def is_live(self, request_id: int) -> bool:
         """Whether a request's last event is still to come."""

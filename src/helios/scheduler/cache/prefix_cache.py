@@ -24,6 +24,7 @@ from helios.scheduler.cache.matching import longest
 from helios.scheduler.cache.pages import PagePool
 from helios.scheduler.cache.rows import NO_ROW, RowPool
 from helios.scheduler.cache.store import PrefixStore
+from helios.scheduler.cache.tree import PrefixNode
 from helios.scheduler.cache.values import (
     CacheCounters,
     CacheListener,
@@ -55,6 +56,9 @@ class PrefixCache:
         self.store = PrefixStore(self.pages, self.rows, self.rules, self.counters)
         self.holds: set[Hold] = set()
         self._era = 0
+        # What made way for pages, until a hold is released: letting go of thousands of tokens takes
+        # as long as evicting them, and whoever takes pages is waited for.
+        self._evicted: list[tuple[int, PrefixNode]] = []
 
     # ------------------------------------------------------------ finding and holding
 
@@ -136,6 +140,7 @@ class PrefixCache:
     def release(self, hold: Hold) -> None:
         """The resident has passed its last fence: what it held is evictable, if nobody else holds
         it, and most recently used. Private pages are the caller's to give back."""
+        self._evicted.clear()
         self.holds.remove(hold)
         self.unpin_row(hold)
         attached = self.is_attached(hold)
@@ -177,7 +182,7 @@ class PrefixCache:
         `can_take` first. They are private until published or given back."""
         missing = count - self.pages.free
         if missing > 0:
-            self.store.evict(missing)
+            self._evicted += self.store.evict(missing)
         self.pages.take(count, held)
 
     def give_back(self, held: list[int]) -> None:
