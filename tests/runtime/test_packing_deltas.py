@@ -91,6 +91,7 @@ def test_only_new_page_entries_are_uploaded() -> None:
     assert pages.row(0) == [1, *[-1] * 7]
 
 
+@pytest.mark.clause("BIND-10")
 def test_a_round_that_was_packed_ahead_counts_once_it_is_packed() -> None:
     pages = paged()
     lanes = [on_pages(2, [7, 8])]
