@@ -1,7 +1,7 @@
 """The host's critical path: from seeing a round complete to having launched the next one.
 
     python benchmarks/critical_path.py [CORE --accept NAMESPACE --target cuda:sm_90]
-        [--before OTHER_CHECKOUT] [--lanes 1 8 32 128] [--passes 3] [--steps]
+        [--before OTHER_CHECKOUT] [--lanes 1 8 32 128] [--passes 3] [--processes 1] [--steps]
         [--waiting spins sleeps]
 
 Without a core: of a tiny one, on the cuda device over the stand-in driver (tests/standin_driver),
@@ -15,8 +15,10 @@ long after its end a round was seen to have ended.
 `waiting` is whether looks at a round's word come without a pause around its expected end, as on a
 machine of four processors and more. `--steps` adds a pass in which each step of the loop is timed,
 and what that timing costs.
-`--before` runs another checkout's sources in turn, for comparison in one run. µs: median, and the
-median of passes' 95th percentiles.
+`--before` runs another checkout's sources in turn, for comparison in one run. A process's figures
+depend on the processors that it gets, so `--processes` runs several of each checkout, in turn, and
+the table has their range beside their median. µs: of passes the median, of each pass the median and
+the 95th percentile.
 """
 
 from __future__ import annotations
@@ -131,11 +133,20 @@ def run(tree: Path, arguments: argparse.Namespace, core: Path, *, standin: bool)
     return found
 
 
+def with_range(values: list[float]) -> str:
+    """The median, and where there are several processes the least and the most of them."""
+    middle = f"{median(values):.1f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.1f}..{max(values):.1f})"
+
+
 def report(found: dict[str, list[dict[str, Any]]], *, on_gpu: bool) -> None:
     """Prints the table, and the steps where they were timed."""
 
+    def each(tree: str, key: str, name: str) -> list[float]:
+        return [one[key][name] for one in found[tree] if key in one]
+
     def figure(tree: str, key: str, name: str) -> float:
-        return median(one[key][name] for one in found[tree] if key in one)
+        return median(each(tree, key, name))
 
     noting = median(one["noting"]["us"] for runs in found.values() for one in runs)
     print(f"noting both moments of a round: {noting:.2f} us of these figures")
@@ -147,7 +158,7 @@ def report(found: dict[str, list[dict[str, Any]]], *, on_gpu: bool) -> None:
         if len(rest) != 2:
             continue
         for tree in found:
-            cells = [f"{figure(tree, key, name):.1f}" for name in columns]
+            cells = [with_range(each(tree, key, name)) for name in columns]
             print(f"| {tree} | {count} | {' | '.join(rest)} | " + " | ".join(cells) + " |")
     for key in found["this"][0]:
         count, *rest = key.split()
@@ -174,7 +185,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--round-us", type=int, default=500, help="a round over the stand-in")
-    parser.add_argument("--repeats", type=int, default=3, help="processes of each checkout")
+    parser.add_argument("--processes", type=int, default=1, help="of each checkout, in turn")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument(
         "--waiting",
@@ -200,7 +211,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         standin = arguments.core is None
         core = standin_core(Path(folder)) if standin else arguments.core
-        for _ in range(arguments.repeats):
+        for _ in range(arguments.processes):
             for name, tree in trees.items():
                 found[name].append(run(tree, arguments, core, standin=standin))
     report(found, on_gpu=not standin)

@@ -14,6 +14,7 @@ from typing import Any
 # Where steps are found from the worker on: the attributes' path and the method. A method within
 # another one counts for itself, and in the other one too.
 _STEPS = (
+    ("look ahead, while it runs", "", "_look_ahead"),
     ("wait", "_runtime", "wait"),
     ("read", "_runtime", "read"),
     ("  of it, the device's stamps", "_runtime._runtime._device", "timing"),

@@ -78,6 +78,10 @@ class TimedRuntime:
         self.moments.lanes[sequence] = len(work.lanes) if self._decoding[work.program] else 0
         return sequence
 
+    def pack_ahead(self, work: Round) -> None:
+        """As the runtime's; sources that never do it don't call."""
+        self._runtime.pack_ahead(work)
+
     def wait(self, sequence: int, timeout_ms: int) -> bool:
         """As the runtime's."""
         with suppress(BlockingIOError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -55,7 +56,8 @@ def compare(
     alter: Callable[[list[LaneWork]], list[LaneWork]] = list,
 ) -> int:
     """Packs rounds of the contract, altered, beside the naive packer and compares every staged byte
-    of both frames after each. Returns how many rounds were not refused."""
+    of both frames after each. Some are packed ahead, as others are that never come. Returns how
+    many rounds were not refused."""
     made = made_bench(contract)
     naive = NaivePacker(contract.destinations, contract.page_offsets, contract.state_rows)
     naive.bytes = {key: untouched(len(content)) for key, content in made.staging.items()}
@@ -65,6 +67,14 @@ def compare(
         program, frame = random.randrange(len(contract.graphs)), random.randrange(2)
         graph = contract.graphs[program]
         lanes = alter(make_cohort(random, contract, graph, slots))
+        if random.random() < 0.3:
+            other = random.randrange(len(contract.graphs))
+            never = make_cohort(random, contract, contract.graphs[other], deepcopy(slots))
+            made.packer.pack_ahead(other, random.randrange(2), never)
+            # Staging holds what has been packed ahead; what is remembered doesn't.
+            naive.bytes = {key: bytearray(c.tobytes()) for key, c in made.staging.items()}
+        if random.random() < 0.3:
+            made.packer.pack_ahead(program, frame, lanes)
         unfit = naive.pack(graph, frame, lanes)
         if not unfit:
             made.packer.pack(program, frame, lanes)

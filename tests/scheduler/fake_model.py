@@ -176,6 +176,9 @@ class FakeModel:
     def can_submit(self) -> bool:
         return len(self._unread) < self.geometry.frames
 
+    def pack_ahead(self, round_: Round) -> None:
+        pass
+
     def submit(self, round_: Round) -> int:
         assert self.can_submit(), "submitted without a free frame"
         program = self.geometry.programs[round_.program]

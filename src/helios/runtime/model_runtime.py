@@ -43,8 +43,6 @@ from helios.schema import execution_pb2
 
 __all__ = ["Capacities", "DeviceOptions", "ModelRuntime"]
 
-_NONE: tuple[int, ...] = ()
-
 
 class ModelRuntime:
     """Use `load` or `from_parts`; call `close` when done. Not thread-safe."""
@@ -107,8 +105,9 @@ class ModelRuntime:
             for one in programs
         )
         phases.ns["packer"] = time.monotonic_ns() - began
-        path = device.kernel_path
-        self.geometry = selected_geometry(contract, manifest, selection, kernel_path=path)
+        self.geometry = selected_geometry(
+            contract, manifest, selection, kernel_path=device.kernel_path
+        )
         self.memory = plan.nbytes_by_name(device.scratch_nbytes())
         self.load_ns = {**phases.ns, **{f"device.{k}": ns for k, ns in device.load_ns().items()}}
         # Last, so that whatever waits for a producer is exposed only once it has run.
@@ -234,7 +233,8 @@ class ModelRuntime:
             raise self._failure from error
         self._submitted = sequence
         reader = self._completions[work.program]
-        lengths, scored_tops = _NONE, _NONE
+        lengths: tuple[int, ...] = ()
+        scored_tops: tuple[int, ...] = ()
         if reader is not None and reader.scored:
             lengths = tuple(len(lane.tokens) for lane in work.lanes)
             scored_tops = tuple(extras_of(lane).scored_top_logprobs for lane in work.lanes)
@@ -242,6 +242,11 @@ class ModelRuntime:
             sequence, work.program, len(work.lanes), lengths, work.top_logprobs, scored_tops
         )
         return sequence
+
+    def pack_ahead(self, work: Round) -> None:
+        """Packs the round that is thought to be submitted next, if its frame is free."""
+        if self.can_submit():
+            self._packer.pack_ahead(work.program, (self._submitted + 1) % FRAMES, work.lanes)
 
     def completed(self, sequence: int) -> bool:
         """Whether a round has run. Raises ExecutionError if the device failed."""

@@ -9,7 +9,7 @@ is the caller; what the sources mean is in `value_sources` and `array_sources`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from helios.contract.enums import Operation
 from helios.contract.model import GraphContract, PreparedContract, ValueBinding
@@ -36,6 +36,8 @@ from helios.runtime.value_bounds import Bounds, bounds_of
 from helios.runtime.value_writers import Fill, HeldRows, keeps_held_rows, staged_fill
 
 _UNFIT = (OverflowError, TypeError, ValueError)
+# Program, frame and lanes that have been packed ahead.
+_NOTHING_AHEAD: Final[tuple[int, int, Sequence[LaneWork]]] = (-1, -1, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +86,31 @@ class Packer:
         graphs = {graph.name: (i, graph) for i, graph in enumerate(contract.model.graphs)}
         self._held = _held_rows(plan, manifest, [graphs[program.name][1] for program in programs])
         self._programs = [self._resolve(program, *graphs[program.name]) for program in programs]
+        # What `pack_ahead` has written: program, frame, and the lanes themselves.
+        self._ahead = _NOTHING_AHEAD
 
     def pack(self, program: int, frame: int, lanes: Sequence[LaneWork]) -> None:
         """Writes a round. Raises ExecutionError, naming lane and input, if a value doesn't fit.
         Nothing of such a round is remembered; it must not be submitted."""
+        ahead_program, ahead_frame, ahead = self._ahead
+        self._ahead = _NOTHING_AHEAD
+        if lanes is not ahead or program != ahead_program or frame != ahead_frame:
+            self._write(program, frame, lanes)
+        for commit in self._programs[program].commits[frame]:
+            commit()
+
+    def pack_ahead(self, program: int, frame: int, lanes: Sequence[LaneWork]) -> None:
+        """Writes a round that may be packed next: if `pack` is then called with these very lanes,
+        nothing is left to write. Nothing is remembered before that, and what doesn't fit is left to
+        `pack`, so a round that never comes leaves no trace."""
+        self._ahead = _NOTHING_AHEAD
+        try:
+            self._write(program, frame, lanes)
+        except ExecutionError:
+            return
+        self._ahead = program, frame, lanes
+
+    def _write(self, program: int, frame: int, lanes: Sequence[LaneWork]) -> None:
         packed = self._programs[program]
         columns = self._columns(packed, lanes)
         for fill in packed.fills[frame]:
@@ -95,8 +118,6 @@ class Packer:
                 fill.write(lanes, columns)
             except _UNFIT as error:
                 _refuse(packed, fill, lanes, columns, error)
-        for commit in packed.commits[frame]:
-            commit()
 
     def _columns(self, packed: PackedProgram, lanes: Sequence[LaneWork]) -> Columns:
         """The round's geometry. Raises ExecutionError where the program doesn't take it."""

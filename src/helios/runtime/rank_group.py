@@ -84,6 +84,11 @@ class RankGroup:
                 raise self._fail(error, number) from error
         return sequence
 
+    def pack_ahead(self, work: Round) -> None:
+        """Packs the round that is thought to be submitted next on every rank."""
+        for rank in self.ranks:
+            rank.pack_ahead(work)
+
     def completed(self, sequence: int) -> bool:
         """Whether a round has run on every rank. Raises ExecutionError if one failed."""
         self._check()

@@ -38,6 +38,9 @@ class ServedRuntime(Protocol):
     def submit(self, work: Round) -> int:
         """Packs and queues a round; its sequence."""
 
+    def pack_ahead(self, work: Round) -> None:
+        """Packs the round that is thought to be submitted next, if a frame is free."""
+
     def completed(self, sequence: int) -> bool:
         """Whether a round has run."""
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from helios.runtime.geometry import Geometry, Operation, ProgramInfo
+from helios.runtime.lanes import START
 from helios.runtime.rounds import LaneExtras, LaneWork
 from helios.scheduler.feedback import awaits_feed, awaits_first_token
 from helios.scheduler.planned import PlannedRound, planned_round, required_programs, smallest
@@ -32,6 +33,7 @@ class Cohorts:
         self._mixed = geometry.of(Operation.MIXED)
         self.chunk_tokens = self._prefill[-1].packed_token_capacity
         self.decode_lanes = self._decode[-1].batch_capacity
+        self._ahead: PlannedRound | None = None
 
     # ------------------------------------------------------------ who waits, for what
 
@@ -103,6 +105,9 @@ class Cohorts:
 
         Lanes of a program that the host feeds go together: while one of them waits for its
         completion the others do too, unless they fill the largest program."""
+        ahead = self._still_ahead(decoding)
+        if ahead is not None:
+            return ahead
         going = [r for r in decoding if not awaits_first_token(r)]
         if not going:
             return None
@@ -117,9 +122,50 @@ class Cohorts:
             return None
         if len(ready) > self.decode_lanes:
             ready = sorted(ready, key=_BY_LAST_TURN)[: self.decode_lanes]
+        return self._decode_round(ready, program)
+
+    def _decode_round(self, residents: Sequence[Resident], program: ProgramInfo) -> PlannedRound:
         return planned_round(
-            self._decode_by_feed[program.host_fed], ready, _decode_lanes(ready, program)
+            self._decode_by_feed[program.host_fed], residents, _decode_lanes(residents, program)
         )
+
+    def look_ahead(self) -> PlannedRound | None:
+        """The round that `decode_round` makes next if nothing happens but that every resident goes
+        on, with the pages that it needs. None where that can't be said: somebody has a prompt,
+        waits for a completion, or would have to preempt for a page.
+
+        Most rounds are followed so. What is made while a round runs needn't be made between its
+        completion and the next launch."""
+        self._ahead = None
+        prompts, decoding = self.waiting()
+        if prompts or not 0 < len(decoding) <= self.decode_lanes:
+            return None
+        program = self.decode_program(len(decoding))
+        if program.host_fed or any(map(awaits_first_token, decoding)):
+            return None
+        for resident in decoding:
+            # Admission counts such a page as taken already (`Residency._promised`).
+            if resident.planned_consumed == resident.covered:
+                if not self._residency.cache.can_take(1):
+                    return None
+                self._residency.cover(resident, resident.covered + 1)
+        self._ahead = self._decode_round(decoding, program)
+        return self._ahead
+
+    def _still_ahead(self, decoding: Sequence[Resident]) -> PlannedRound | None:
+        """What `look_ahead` has made, where it is what these residents' round would be now: nobody
+        has come or gone. Slots stay and pages are only added, so that nothing else can differ."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or len(decoding) != len(ahead.residents):
+            return None
+        for resident, other, lane in zip(decoding, ahead.residents, ahead.round.lanes, strict=True):
+            if (
+                resident is not other
+                or resident.phase is not Phase.DECODING
+                or resident.planned_consumed != lane[START]
+            ):
+                return None
+        return ahead
 
     def mixed_round(
         self,

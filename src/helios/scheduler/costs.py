@@ -7,6 +7,7 @@ completions say. `Scheduler.complete` reports to it, `Turns` asks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 STALE_NS: Final = 60_000_000_000  # a measurement that is so much older than the last is stale
@@ -16,6 +17,8 @@ _KEPT_WHEN_STALE: Final = 0.1
 _ORIGIN: Final = 0.1  # weight of the belief that no tokens take no time
 _OUTLIER: Final = 3.0  # a measurement counts as at most so many times what was predicted
 _TRUSTED: Final = 4  # measurements before a prediction can call another one an outlier
+
+Hear = Callable[[int, float | None], None]
 
 
 class CostLine(NamedTuple):
@@ -39,43 +42,66 @@ class CostLine(NamedTuple):
 
 
 class CostModel:
-    """Costs by program index. Equal measurements in equal order give equal predictions."""
+    """Costs by program index. Equal measurements in equal order give equal predictions.
 
-    def __init__(self) -> None:
+    What has been observed is taken in when it is next asked for, or told to (`learn`): the next
+    launch needn't wait for that where nobody asks. `hear` is then told how long a round took and
+    was thought to take, None where that wasn't known."""
+
+    def __init__(self, hear: Hear | None = None) -> None:
         self._programs: dict[int, _Measured] = {}
         self._now_ns = 0
+        self._observed: list[tuple[int, int, int, int]] = []
+        self._hear = hear
 
     def observe(self, program: int, tokens: int, started_ns: int, completed_ns: int) -> None:
         """A round of `tokens` packed tokens ran from `started_ns` to `completed_ns`."""
+        self._observed.append((program, tokens, started_ns, completed_ns))
+
+    def learn(self) -> None:
+        """Takes in what has been observed."""
+        if self._observed:
+            observed, self._observed = self._observed, []
+            for one in observed:
+                self._take_in(*one)
+
+    def _take_in(self, program: int, tokens: int, started_ns: int, completed_ns: int) -> None:
         self._now_ns = max(self._now_ns, completed_ns)
+        took_ns = max(completed_ns - started_ns, 0)
         measured = self._programs.get(program)
+        if self._hear is not None:
+            self._hear(took_ns, None if measured is None else measured.line.at(tokens))
         if measured is None:
             measured = self._programs[program] = _Measured()
         elif started_ns - measured.last_ns > STALE_NS:
             measured.forget(_KEPT_WHEN_STALE)
             measured.count = 0
-        measured.add(tokens, max(completed_ns - started_ns, 0))
+        measured.add(tokens, took_ns)
         measured.last_ns = completed_ns
+
+    def _of(self, program: int) -> _Measured | None:
+        self.learn()
+        return self._programs.get(program)
 
     def fresh(self, program: int) -> bool:
         """Whether the program has been measured, and not too long ago."""
-        measured = self._programs.get(program)
+        measured = self._of(program)
         return measured is not None and not self._stale(measured)
 
     def settled(self, program: int) -> bool:
         """Whether the program has been measured often enough, of late, that one round which was
         held up doesn't decide what it is thought to cost."""
-        measured = self._programs.get(program)
+        measured = self._of(program)
         return measured is not None and measured.count >= SETTLED and not self._stale(measured)
 
     def line(self, program: int) -> CostLine | None:
         """What the program costs; None where it has never been measured."""
-        measured = self._programs.get(program)
+        measured = self._of(program)
         return None if measured is None else measured.line
 
     def predict_ns(self, program: int, tokens: int) -> float | None:
         """What a round of so many packed tokens takes; None as in `line`."""
-        measured = self._programs.get(program)
+        measured = self._of(program)
         return None if measured is None else measured.line.at(tokens)
 
     def _stale(self, measured: _Measured) -> bool:

@@ -10,7 +10,6 @@ submitted.
 from __future__ import annotations
 
 from helios.runtime.geometry import Geometry
-from helios.runtime.rounds import Completion
 from helios.scheduler.cohorts import Cohorts
 from helios.scheduler.costs import CostModel
 from helios.scheduler.feedback import one_round_at_a_time
@@ -31,12 +30,13 @@ class RoundPlanner:
         residency: Residency,
         snapshots: Snapshots,
         options: SchedulerOptions,
+        costs: CostModel,
     ) -> None:
         self._residency = residency
         self._snapshots = snapshots
         self._admissions = AdmissionRounds(geometry, residency, snapshots)
-        self._costs = CostModel()
-        self._turns = Turns(geometry, Cohorts(geometry, residency), self._costs, options)
+        self._cohorts = Cohorts(geometry, residency)
+        self._turns = Turns(geometry, self._cohorts, costs, options)
 
     def plan(self, outstanding: int) -> PlannedRound | None:
         """The next round, with `outstanding` rounds in flight; None where no resident can go on
@@ -49,14 +49,6 @@ class RoundPlanner:
         self._turns.passed(planned)
         return planned
 
-    def learn(self, planned: PlannedRound, completion: Completion) -> float | None:
-        """Takes in what a completed round cost; returns the nanoseconds that it would have been
-        thought to take."""
-        predicted_ns = self._costs.predict_ns(planned.program.index, planned.packed_tokens)
-        self._costs.observe(
-            planned.program.index,
-            planned.packed_tokens,
-            completion.started_ns,
-            completion.completed_ns,
-        )
-        return predicted_ns
+    def look_ahead(self) -> PlannedRound | None:
+        """The next round as far as it can be told by now; see `Cohorts.look_ahead`."""
+        return self._cohorts.look_ahead()

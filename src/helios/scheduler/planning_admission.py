@@ -33,6 +33,8 @@ class AdmissionRounds:
     def plan(self) -> PlannedRound | None:
         """A round of the most urgent new resident's operation, with all that need the same and fit
         in one."""
+        if not self._residency.admitted:
+            return None
         operation: Operation | None = None
         residents: list[Resident] = []
         lanes: list[LaneWork] = []

@@ -20,6 +20,7 @@ from helios.runtime.rounds import Completion
 from helios.scheduler.admission import can_reuse, check_request
 from helios.scheduler.cache import PagePool, PrefixCache
 from helios.scheduler.completion import InFlight
+from helios.scheduler.costs import CostModel
 from helios.scheduler.counters import SchedulerCounters
 from helios.scheduler.deferred import Deferred
 from helios.scheduler.events import Event, Finish, RequestFailed, TokensEmitted
@@ -91,7 +92,10 @@ class Scheduler:
             self.counters,
             self._deferred,
         )
-        self._planner = RoundPlanner(geometry, self._residency, self._snapshots, self.options)
+        self.costs = CostModel(self.counters.round_ran)
+        self._planner = RoundPlanner(
+            geometry, self._residency, self._snapshots, self.options, self.costs
+        )
         self.forcing = Forcing(geometry, self._residency, self._live)
         self._in_flight: deque[InFlight] = deque()
         self._siblings = Siblings(self._live, self._residency, self._in_flight, shares=reuse)
@@ -237,7 +241,7 @@ class Scheduler:
         """The next round, or None where nothing can go on before a fence or an arrival. A planned
         round must be submitted and begun before the next call of any other method."""
         assert self.can_plan(), "a round was planned without a free frame"
-        self.proceed()
+        self._fences.proceed()
         self._admit()
         outstanding = len(self._in_flight)
         planned = self._planner.plan(outstanding)
@@ -255,15 +259,21 @@ class Scheduler:
         if self._siblings:
             for progress in self._siblings.release():
                 residency.waiting.put(progress)
-        while True:
+        while residency.waiting:
             if residency.can_admit():
                 residency.admit()
             elif not residency.make_way():
                 return
 
+    def look_ahead(self) -> PlannedRound | None:
+        """While rounds run: the one that `plan` returns next, as far as it can be told, if nothing
+        happens but that they complete."""
+        return self._planner.look_ahead()
+
     def begin(self, planned: PlannedRound, sequence: int) -> None:
         """Notes that the runtime has taken the round as `sequence`."""
         advance(planned, sequence)
+        self.costs.learn()  # of what has completed; the launch didn't wait for it
         self._rounds += 1
         self._in_flight.append(InFlight(sequence, planned))
         count_submission(self.counters, planned, len(self._in_flight))
@@ -278,12 +288,12 @@ class Scheduler:
     def complete(self, completion: Completion) -> list[Event]:
         """Accepts the oldest round's completion. Every lane is checked before any state changes;
         a faulty lane fails its request, a faulty record all requests of the round."""
-        self.proceed()
-        self.settle()
+        self._fences.proceed()
+        self._deferred.run()
         flight = self._in_flight.popleft()
-        predicted_ns = self._planner.learn(flight.planned, completion)
-        device_ns = max(completion.completed_ns - completion.started_ns, 0)
-        self.counters.round_ran(device_ns, predicted_ns)
+        program, _, _, tokens = flight.planned
+        _, _, started_ns, completed_ns = completion
+        self.costs.observe(program.index, tokens, started_ns, completed_ns)
         return self._fences.passed(flight, completion)
 
     def fail(self, message: str) -> list[Event]:

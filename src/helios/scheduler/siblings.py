@@ -36,6 +36,9 @@ class Siblings:
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
     def __iter__(self) -> Iterator[Progress]:
         for siblings in self._held.values():
             yield from siblings

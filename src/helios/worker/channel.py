@@ -128,7 +128,8 @@ class SocketEnd(Generic[Message]):
         """As `WorkerChannel.receive`. Raises ExecutionError where what arrives is no message."""
         waits = block
         while True:
-            self._push()
+            if self._unsent:
+                self._push()
             messages = self._pull()
             if messages or self._closed or not waits:
                 return messages

@@ -5,7 +5,8 @@ It holds no policy (that is the scheduler's), no device (that is the runtime's) 
 (`client_requests` does). The worker process and the in-process engine each run one. While a round
 runs on the device the loop plans, packs and submits the next one, then waits without the GIL; with
 nothing to do it sleeps in the channel. Between a round's completion and the next launch it does
-what that launch needs; what a client is told comes after it, and what nobody waits for last.
+what that launch needs and couldn't be done before; what a client is told comes after it, and what
+nobody waits for last.
 """
 
 from __future__ import annotations
@@ -18,11 +19,7 @@ from typing import Final, Protocol, assert_never
 from helios.errors import HeliosError, family_name
 from helios.runtime.geometry import Geometry
 from helios.runtime.rounds import Completion, Round
-from helios.scheduler import (
-    Event,
-    Scheduler,
-    SchedulerOptions,
-)
+from helios.scheduler import Event, Scheduler, SchedulerOptions
 from helios.scheduler.planned import PlannedRound
 from helios.scheduler.second_tier import SecondTier
 from helios.worker.channel import WorkerChannel
@@ -67,6 +64,9 @@ class Runtime(Protocol):
 
     def submit(self, work: Round, /) -> int:
         """Packs and queues a round; its sequence."""
+
+    def pack_ahead(self, work: Round, /) -> None:
+        """Packs the round that is thought to be submitted next, if a frame is free."""
 
     def wait(self, sequence: int, timeout_ms: int) -> bool:
         """Waits for a round without the GIL; False on time-out."""
@@ -207,6 +207,7 @@ class ModelWorker:
     def _complete(self) -> None:
         """Waits for the oldest round and takes what came of it."""
         sequence, planned, timed = self._in_flight.popleft()
+        self._look_ahead()
         began = self._clock()
         while not self._runtime.wait(sequence, _WAIT_MS):
             self._take(self._channel.receive(block=False))
@@ -224,6 +225,15 @@ class ModelWorker:
         if self._trace is not None:
             self._trace("wait", sequence, began, ended)
             self._trace("complete", sequence, ended, self._clock())
+
+    def _look_ahead(self) -> None:
+        """Does what the next launch needs while the only round runs, as far as it can be told by
+        now: of grammars' masks nothing can. With another one queued the device waits for nobody."""
+        if self._requests.constraints.any or not self._runtime.can_submit():
+            return
+        ahead = self.scheduler.look_ahead()
+        if ahead is not None:
+            self._runtime.pack_ahead(ahead.round)
 
     # ------------------------------------------------------------ messages
 

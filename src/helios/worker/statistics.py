@@ -28,6 +28,7 @@ def statistics(
     grammars: GrammarCounters = NO_GRAMMARS,
 ) -> Statistics:
     """Counters since start, gauges now. `violations` counts what was wrong with the books."""
+    scheduler.costs.learn()  # which counts how far off predictions were
     counters, cache = scheduler.counters, scheduler.cache
     slots, pages, snapshots = scheduler.slots, cache.pages, cache.rows
     return Statistics(
