@@ -116,6 +116,8 @@ class WaveChannel(SocketChannel):
         """As `WorkerChannel.receive`: an idle worker gets the next wave."""
         if not block:
             return super().receive(block=False)
+        if timeout_ms is not None:
+            return []  # nobody comes before the worker has nothing left to do
         self._between()
         wave = next(self._waves, None)
         if wave is None:
