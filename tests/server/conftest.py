@@ -1,7 +1,8 @@
 """Fixtures over a real core: prepared once a test process, from a tiny random checkpoint.
 
 Where HELIOS_TESTS_CORE names a folder, its core is taken instead, and its publisher's key file,
-`publisher.key` beside it: scripts/gpu-check serves one on a GPU so.
+`publisher.key` beside it: scripts/gpu-check serves a tiny one on a GPU so, and one of the demo's
+geometry, without the tests that are marked `tiny_model`.
 """
 
 from __future__ import annotations

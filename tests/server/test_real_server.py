@@ -181,6 +181,7 @@ def test_permits_are_the_cores_queue_and_the_slots(
     assert real_server.metrics()["flare_http_permit_capacity"] == expected
 
 
+@pytest.mark.tiny_model
 @pytest.mark.clause("BOOT-1", "BOOT-7", "BOOT-9")
 def test_resulting_capacities_are_printed_and_shown(core_folder: Path) -> None:
     """What is said explicitly wins over the core's defaults; the rest is the core's."""

@@ -85,6 +85,7 @@ def check(text: str) -> int:
     return found
 
 
+@pytest.mark.tiny_model
 @pytest.mark.clause("FRONT-14")
 @pytest.mark.parametrize("way", WAYS)
 def test_text_and_structures(sdk: OpenAI, bias: dict[str, float], way: str) -> None:
@@ -111,6 +112,7 @@ def test_text_and_structures(sdk: OpenAI, bias: dict[str, float], way: str) -> N
     assert said, "text before the first structure"
 
 
+@pytest.mark.tiny_model
 @pytest.mark.parametrize("way", WAYS)
 def test_completions(sdk: OpenAI, bias: dict[str, float], way: str) -> None:
     texts = [

@@ -158,6 +158,7 @@ DEAD_END = {"guided_grammar": 'start: "abababababab" X\nX: /b/ & /c/'}
 EXCLUDED = {"guided_choice": ["left"], "allowed_token_ids": [78, 71]}
 
 
+@pytest.mark.tiny_model
 @pytest.mark.parametrize(
     ("more", "param"),
     [(DEAD_END, "guided_grammar"), (EXCLUDED, "allowed_token_ids")],
