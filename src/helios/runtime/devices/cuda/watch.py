@@ -25,7 +25,7 @@ QUERY_NS: Final = 5_000_000
 # Looks come without a pause from so long before a round is expected to end until so long after: a
 # processor that has slept finds its caches cold and is slow for what the next launch waits for. At
 # most these two times a round keep it busy, and only where there are others for other threads.
-_SPIN_BEFORE_NS: Final = 500_000
+_SPIN_BEFORE_NS: Final = 1_000_000
 _SPIN_AFTER_NS: Final = 500_000
 _SPINNING_PROCESSORS: Final = 4
 # Polling it lets go of the GIL and comes back at once, which no sleep does.
