@@ -17,6 +17,7 @@ from helios.scheduler.planned import PlannedRound
 from helios.scheduler.requests import Phase, Resident
 from tests.scheduler.driving import Driver, request
 from tests.scheduler.fake_model import FakeModel, alone, geometry
+from tests.scheduler.histories import PAGES, driver_of
 from tests.scheduler.test_properties import SchedulerMachine
 
 
@@ -191,3 +192,26 @@ def test_what_was_planned_ahead_goes_at_most_once() -> None:
     _, decoding = cohorts.waiting()
     assert cohorts._still_ahead(decoding) is not None
     assert cohorts._still_ahead(decoding) is None
+
+
+def test_nothing_cached_is_evicted_for_a_round_that_may_never_come() -> None:
+    driver = driver_of(PAGES, page_tokens=4, pages=5, slots=2)
+    driver.at_once = False
+    prompt = tuple(range(12))
+
+    def until(request_id: int, tokens: int) -> None:
+        while len(driver.got[request_id].tokens) < tokens:
+            assert driver.launch() is not None
+            driver.settle()
+            driver.scheduler.look_ahead()
+            driver.complete()
+        driver.settle()
+
+    driver.submit(request(1, prompt, 1))
+    until(1, 1)
+    driver.submit(request(2, tuple(range(12, 19)), 12))
+    until(2, 6)
+    driver.cancel(2)
+    driver.submit(request(3, prompt, 1))
+    until(3, 1)
+    assert driver.got[3].reused == 8

@@ -144,9 +144,10 @@ class Cohorts:
         if program.host_fed or any(map(awaits_first_token, decoding)):
             return None
         for resident in decoding:
-            # Admission counts such a page as taken already (`Residency._promised`).
+            # Admission counts such a page as taken already (`Residency._promised`). Nothing is
+            # evicted for a round that may never come.
             if resident.planned_consumed == resident.covered:
-                if not self._residency.cache.can_take(1):
+                if not self._residency.cache.pages.can_take(1):
                     return None
                 self._residency.cover(resident, resident.covered + 1)
         self._ahead = self._decode_round(decoding, program)
