@@ -6,16 +6,11 @@ Each check here is one pass of compiled code; only what fails it is looked at on
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
-import numpy as np
-
-# Fewer are compared in less time than numpy is asked.
-_FEW: Final = 512
 
 
 def whole_numbers(values: list[Any]) -> list[int] | None:
@@ -34,21 +29,6 @@ def first_outside(tokens: Sequence[int], limit: int) -> int | None:
     except msgspec.ValidationError:
         return next((token for token in tokens if not 0 <= token < limit), None)
     return None
-
-
-def packed(tokens: Sequence[int], limit: int) -> array[int] | None:
-    """The ids as 32-bit integers, which are copied into a frame's staging at once; None where one
-    isn't in [0, limit). There must be some."""
-    try:
-        ids = array("i", tokens)
-    except (OverflowError, TypeError):
-        return None
-    if len(ids) < _FEW:
-        least, most = min(tokens), max(tokens)
-    else:
-        read = np.frombuffer(ids, np.intc)
-        least, most = int(read.min()), int(read.max())
-    return ids if least >= 0 and most < limit else None
 
 
 @lru_cache(maxsize=16)

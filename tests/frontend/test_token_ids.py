@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from enum import IntEnum
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.token_ids import first_outside, packed, whole_numbers
+from helios.token_ids import first_outside, whole_numbers
 
 IDS = st.integers(-3, 12) | st.sampled_from([2**31, -(2**63), 2**64, 2**80])
 
@@ -45,19 +44,6 @@ def test_the_first_id_outside_is_found(tokens: list[int], limit: int) -> None:
     limit = min(max(limit, 1), 2**31)
     outside = [token for token in tokens if not 0 <= token < limit]
     assert first_outside(tokens, limit) == (outside[0] if outside else None)
-
-
-@given(
-    tokens=st.lists(IDS, min_size=1, max_size=9).map(tuple),
-    limit=st.integers(1, 2**31 - 1),
-    times=st.sampled_from([1, 600]),
-)
-def test_packed_ids_are_all_within_the_limit(
-    tokens: tuple[int, ...], limit: int, times: int
-) -> None:
-    tokens *= times
-    inside = all(0 <= token < limit for token in tokens)
-    assert packed(tokens, limit) == (array("i", tokens) if inside else None)
 
 
 def test_ids_of_other_kinds_are_compared_as_numbers() -> None:
