@@ -13,9 +13,9 @@ from helios.runtime.geometry import Geometry
 from helios.runtime.grammar_rules import REMEDY, UNSUPPORTED
 from helios.runtime.sampling_rules import sampling_fault
 from helios.runtime.scoring_rules import scoring_fault
+from helios.scheduler.packed_tokens import packed
 from helios.scheduler.ranking import PRIORITIES
 from helios.scheduler.requests import Progress, Request
-from helios.scheduler.packed_tokens import packed
 
 EOS_IDS = 16  # the state row's eos_ids
 
