@@ -215,3 +215,20 @@ def test_nothing_cached_is_evicted_for_a_round_that_may_never_come() -> None:
     driver.submit(request(3, prompt, 1))
     until(3, 1)
     assert driver.got[3].reused == 8
+
+
+def test_a_page_taken_ahead_is_free_again_as_soon_as_its_request_ends() -> None:
+    driver = running(20)
+    pages = driver.scheduler.pages
+    while True:
+        driver.launch()
+        free = pages.free
+        driver.scheduler.look_ahead()
+        if pages.free < free:
+            break
+        driver.complete()
+    driver.cancel(0)
+    assert driver.sequences
+    assert pages.free == free
+    driver.drain()
+    assert pages.free == pages.pages

@@ -264,7 +264,19 @@ class Residency:
         if resident.phase is Phase.ADMITTED:
             self.admitted.remove(resident)
         resident.phase, resident.ending = Phase.ENDING, ending
+        self._uncover(resident)
         self._snapshots.drop(resident)
+
+    def _uncover(self, resident: Resident) -> None:
+        """Gives back the pages that no submitted round knows: they were taken for one that was
+        planned ahead, and the rounds in flight or a snapshot that is due can take long."""
+        pages = resident.pages
+        used = -(-resident.planned_consumed // self._page_tokens)
+        if len(pages) > used:
+            places = range(used, len(pages))
+            self.cache.give_back([p for i in places if (p := resident.private.pop(i, -1)) >= 0])
+            del pages[used:]
+            resident.covered = used * self._page_tokens
 
     def settle(self, resident: Resident) -> None:
         """Gives back what an ending resident holds once none of its rounds is due or in flight and
