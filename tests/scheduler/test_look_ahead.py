@@ -232,3 +232,36 @@ def test_a_page_taken_ahead_is_free_again_as_soon_as_its_request_ends() -> None:
     assert pages.free == free
     driver.drain()
     assert pages.free == pages.pages
+
+
+def evicted(told: int, *, ahead: bool) -> tuple[int, int]:
+    """Pages evicted, and how many tokens of a cached prompt are still found: one request decodes
+    until so many of its tokens have been told, then another comes, and both go."""
+    driver = driver_of(PAGES, SchedulerOptions(frames_in_flight=1), page_tokens=2, pages=12)
+    cached = tuple(range(8))
+
+    def turn() -> None:
+        driver.launch()
+        driver.settle()
+        if ahead:
+            driver.scheduler.look_ahead()
+        driver.complete()
+
+    driver.submit(request(1, cached, 1))
+    driver.drain()
+    driver.submit(request(2, tuple(range(8, 15)), 12))
+    while len(driver.got[2].tokens) < told:
+        turn()
+    driver.submit(request(3, (22, 21, 20), 1))
+    while not driver.got[3].ended:
+        turn()
+    driver.cancel(2)
+    driver.drain()
+    driver.submit(request(4, (*cached, 1), 1))
+    driver.drain()
+    return driver.scheduler.cache.counters.evicted_pages, driver.got[4].reused
+
+
+@pytest.mark.parametrize("told", range(1, 12))
+def test_a_prompt_that_goes_first_evicts_nothing_for_want_of_a_page_taken_ahead(told: int) -> None:
+    assert evicted(told, ahead=True) == evicted(told, ahead=False)

@@ -136,28 +136,40 @@ class Cohorts:
 
         Most rounds are followed so. What is made while a round runs needn't be made between its
         completion and the next launch."""
-        self._ahead = None
+        self.drop_ahead()
         prompts, decoding = self.waiting()
         if prompts or not 0 < len(decoding) <= self.decode_lanes:
             return None
         program = self.decode_program(len(decoding))
         if program.host_fed or any(map(awaits_first_token, decoding)):
             return None
+        ahead = self._ahead = self._decode_round(decoding, program)
         for resident in decoding:
             # Admission counts such a page as taken already (`Residency._promised`). Nothing is
             # evicted for a round that may never come.
             if resident.planned_consumed == resident.covered:
                 if not self._residency.cache.pages.can_take(1):
+                    self.drop_ahead()
                     return None
                 self._residency.cover(resident, resident.covered + 1)
-        self._ahead = self._decode_round(decoding, program)
-        return self._ahead
+        return ahead
+
+    def drop_ahead(self) -> None:
+        """What `look_ahead` has made isn't the next round: its pages are there for whoever goes
+        first, who would evict others for want of them."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            for resident in ahead.residents:
+                self._residency.uncover(resident)
 
     def _still_ahead(self, decoding: Sequence[Resident]) -> PlannedRound | None:
         """What `look_ahead` has made, where it is what these residents' round would be now: nobody
         has come or gone. Slots stay and pages are only added, so that nothing else can differ."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or len(decoding) != len(ahead.residents):
+        ahead = self._ahead
+        if ahead is None:
+            return None
+        if len(decoding) != len(ahead.residents):
+            self.drop_ahead()
             return None
         for resident, other, lane in zip(decoding, ahead.residents, ahead.round.lanes, strict=True):
             if (
@@ -165,7 +177,9 @@ class Cohorts:
                 or resident.phase is not Phase.DECODING
                 or resident.planned_consumed != lane[START]
             ):
+                self.drop_ahead()
                 return None
+        self._ahead = None
         return ahead
 
     def mixed_round(

@@ -264,12 +264,12 @@ class Residency:
         if resident.phase is Phase.ADMITTED:
             self.admitted.remove(resident)
         resident.phase, resident.ending = Phase.ENDING, ending
-        self._uncover(resident)
+        self.uncover(resident)
         self._snapshots.drop(resident)
 
-    def _uncover(self, resident: Resident) -> None:
+    def uncover(self, resident: Resident) -> None:
         """Gives back the pages that no submitted round knows: they were taken for one that was
-        planned ahead, and the rounds in flight or a snapshot that is due can take long."""
+        planned ahead and doesn't come."""
         pages = resident.pages
         used = -(-resident.planned_consumed // self._page_tokens)
         if len(pages) > used:

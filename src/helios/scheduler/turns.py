@@ -51,6 +51,8 @@ class Turns:
         """The next round of prompts, running outputs or both, with `outstanding` rounds in
         flight; None where nobody can go on before a fence."""
         prompts, decoding = self._cohorts.waiting()
+        if prompts:
+            self._cohorts.drop_ahead()
         if prompts and decoding:
             return self._compete(prompts, decoding, outstanding)
         self._in_a_row = 0
