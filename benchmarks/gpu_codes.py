@@ -42,8 +42,12 @@ def main() -> int:
     if options.command == "compile":
         needs_extra("cuda-prepare", "triton")
         from gpu_parts.code_cubins import compile_variants
+        from gpu_parts.geometries import GEOMETRIES
 
-        for line in compile_variants(options.folder, options.models.split(","), options.processes):
+        models, known = options.models.split(","), [geometry.name for geometry in GEOMETRIES]
+        if unknown := sorted(set(models) - set(known)):
+            parser.error(f"--models: no {', '.join(unknown)}; there are {', '.join(known)}")
+        for line in compile_variants(options.folder, models, options.processes):
             print("refused:", line)
         return 0
     needs_modules("pip install torch", "torch")

@@ -38,12 +38,16 @@ def child(arguments: argparse.Namespace) -> None:
     """Measures with this process's sources; prints JSON."""
     from helios import collector
     from helios.core import open_core
+    from helios.errors import CoreError
     from helios.thread_turns import shorten_turns
     from helios.worker.channel import InProcessChannel
     from helios.worker.messages import FromWorker, Sampling, Shutdown, Submit, TokensEvent
     from helios.worker.model_worker import ModelWorker
 
-    core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
+    try:
+        core = open_core(arguments.core, accept=arguments.accept, allow_unknown_publisher=True)
+    except CoreError as error:
+        raise SystemExit(f"long_prompts: {error}") from None
     shorten_turns(of_gpu=True)
     runtime = load(core, arguments.target, 0, standin=arguments.standin, cache_nbytes=CACHE_NBYTES)
     told, came_ns = threading.Event(), 0

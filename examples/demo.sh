@@ -48,7 +48,7 @@ except OSError:
     sys.exit(1)"; }
 for attempt in $(seq 1 200); do
   # Another server may answer at this address: only one that lives and listens itself counts.
-  grep -q "listening on" "$demo/server.log" && ready && kill -0 "$server" 2>/dev/null && break
+  grep -qs "listening on" "$demo/server.log" && ready && kill -0 "$server" 2>/dev/null && break
   if ! kill -0 "$server" 2>/dev/null || [ "$attempt" = 200 ]; then
     echo "the server did not start:" >&2
     cat "$demo/server.log" >&2
